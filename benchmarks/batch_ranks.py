@@ -69,7 +69,7 @@ class Row:
 
 def rows(launches: int, megabytes: int, turns: int) -> list[Row]:
     """Both ways in turns, so that what else the machine does meets both."""
-    found: dict[tuple[bool, str, str], list[float]] = {}
+    samples: dict[tuple[bool, str, str], list[float]] = {}
     for _ in range(launches):
         for usual in (True, False):
             values = {"usual": usual, "megabytes": megabytes, "turns": turns}
@@ -77,8 +77,8 @@ def rows(launches: int, megabytes: int, turns: int) -> list[Row]:
             for rank in (ranks[0], ranks[1]):
                 for name in WHAT:
                     for quantity, value in getattr(rank, name).items():
-                        found.setdefault((usual, name, quantity), []).append(value)
-    middle = {key: median(values) for key, values in found.items()}
+                        samples.setdefault((usual, name, quantity), []).append(value)
+    middle = {key: median(values) for key, values in samples.items()}
     return [
         Row(
             megabytes,
@@ -89,18 +89,18 @@ def rows(launches: int, megabytes: int, turns: int) -> list[Row]:
     ]
 
 
-def table(found: list[Row]) -> str:
+def table(measured: list[Row]) -> str:
     """The rows, milliseconds and ratios."""
     columns = f"{'usual':>8} {'batch':>8} {'ratio':>6}"
     lines = [f"{'milliseconds':<36} {columns}   of a core: {columns}"]
-    for row in found:
-        told = [f"{row.what}, {row.megabytes} MB".ljust(36)]
+    for row in measured:
+        cells = [f"{row.what}, {row.megabytes} MB".ljust(36)]
         for usual, batch in (
             (row.usual_seconds, row.batch_seconds),
             (row.usual_core_seconds, row.batch_core_seconds),
         ):
-            told.append(f"{1e3 * usual:8.2f} {1e3 * batch:8.2f} {batch / usual:6.2f}")
-        lines.append(f"{told[0]} {told[1]}              {told[2]}")
+            cells.append(f"{1e3 * usual:8.2f} {1e3 * batch:8.2f} {batch / usual:6.2f}")
+        lines.append(f"{cells[0]} {cells[1]}              {cells[2]}")
     return "\n".join(lines)
 
 
@@ -112,14 +112,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=60, help="in each launch (default: 60)")
     parser.add_argument("--json", type=Path, help="write the rows here")
     how = parser.parse_args()
-    found = [row for size in how.megabytes for row in rows(how.launches, size, how.turns)]
-    print(table(found))
+    measured = [row for size in how.megabytes for row in rows(how.launches, size, how.turns)]
+    print(table(measured))
     if how.json:
         record = {
             "date": date.today().isoformat(),
             "machine": machine(["torch"]),
             "command": " ".join(["python -m benchmarks.batch_ranks", *sys.argv[1:]]),
-            "results": [asdict(row) for row in found],
+            "results": [asdict(row) for row in measured],
         }
         how.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 

@@ -34,9 +34,9 @@ def loss_of(logits, targets):
 
 tries = {schedule: [] for schedule in CHUNKS}
 for _ in range(TRIES):
-    for schedule, found in tries.items():
+    for schedule, steps in tries.items():
         dist.barrier()
         step = run_schedule(schedule, stages[CHUNKS[schedule]], (tokens, tokens), loss_of, wire)
-        found.append({"began": step.began, "events": step.events})
+        steps.append({"began": step.began, "events": step.events})
 report(tries=tries)
 dist.destroy_process_group()

@@ -97,11 +97,11 @@ def _deed(choose: random.Random, home: Path, kept: tuple[Progress, Guesses], exe
 def _write(seat: Seat, progress: Progress, guesses: Guesses, home: Path) -> None:
     seat.update(progress.so_far(), guesses.kept())
     for one in seat.news():
-        with (home / "news").open("a") as heard:
-            heard.write(f"{one.number}\n")
+        with (home / "news").open("a") as news:
+            news.write(f"{one.number}\n")
     for sentence in [*seat.complaints(), *progress.complaints()]:
-        with (home / "complaints").open("a") as said:
-            said.write(sentence + "\n")
+        with (home / "complaints").open("a") as complaints:
+            complaints.write(sentence + "\n")
 
 
 def _ledger(home: Path) -> list[list[Any]]:
@@ -199,9 +199,9 @@ def _compare(base: Path, room: Room, outcome: Outcome, killed: set[int], pushed:
             outcome.lost.append(f"learner {number}: {missing} tries of {tries}")
         if (home / "complaints").exists():
             outcome.lost.append(f"learner {number}: {(home / 'complaints').read_text()}")
-        heard = (home / "news").read_text().split() if (home / "news").exists() else []
-        if number not in killed and len(heard) < pushed:
-            outcome.lost.append(f"learner {number} has heard {len(heard)} of {pushed} pushes")
+        news = (home / "news").read_text().split() if (home / "news").exists() else []
+        if number not in killed and len(news) < pushed:
+            outcome.lost.append(f"learner {number} has heard {len(news)} of {pushed} pushes")
 
 
 def _counts(works: Mapping[str, Any]) -> dict[str, tuple[int, int, bool]]:

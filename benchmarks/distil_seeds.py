@@ -74,10 +74,10 @@ class Classroom:
 
         def tokens(year: str, count: int) -> Tensor:
             chosen = next(words for name, words in speeches.items() if name.startswith(year))
-            found = tokenizer(chosen, return_tensors="pt").input_ids[0]
-            if len(found) < count:
-                raise ValueError(f"the address of {year} has {len(found)} tokens, not {count}: take fewer")
-            return found[:count]
+            ids = tokenizer(chosen, return_tensors="pt").input_ids[0]
+            if len(ids) < count:
+                raise ValueError(f"the address of {year} has {len(ids)} tokens, not {count}: take fewer")
+            return ids[:count]
 
         train, held_out = tokens(TRAINED, num_tokens + 1), tokens(SCORED, 1025)
         words = torch.unique(torch.cat((train, held_out)))
@@ -116,16 +116,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     how = parser.parse_args()
     room = Classroom(how.tokens)
-    found: dict[str, list[float]] = {name: [] for name in LOSSES}
+    perplexities: dict[str, list[float]] = {name: [] for name in LOSSES}
     for seed in range(how.seeds):
         for name, loss in LOSSES.items():
             began = time.perf_counter()
-            found[name].append(room.run(loss, how.layers, how.steps, seed))
+            perplexities[name].append(room.run(loss, how.layers, how.steps, seed))
             print(
-                f"seed {seed}, {name}: {found[name][-1]:.1f}, {time.perf_counter() - began:.0f} s", flush=True
+                f"seed {seed}, {name}: {perplexities[name][-1]:.1f}, {time.perf_counter() - began:.0f} s",
+                flush=True,
             )
     ratios = {
-        name: [a / b for a, b in zip(values, found["labels"], strict=True)] for name, values in found.items()
+        name: [a / b for a, b in zip(values, perplexities["labels"], strict=True)]
+        for name, values in perplexities.items()
     }
     for name, values in ratios.items():
         print(
@@ -144,7 +146,7 @@ def main() -> None:
             "setting": {key: getattr(how, key) for key in ("tokens", "layers", "steps", "seeds")}
             | {"words": room.num_words, "dtype": "fp32", "learning_rate": LEARNING_RATE},
             "teacher_perplexity": perplexity(room.teacher, *room.scored),
-            "perplexity": found,
+            "perplexity": perplexities,
             "of_labels": ratios,
         }
         how.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

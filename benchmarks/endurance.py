@@ -85,10 +85,10 @@ def run_cells(cells: Notebook, mark: str, number: int) -> dict[str, dict[str, in
     }
 
 
-def one_notebook(name: str, number: int, found: dict[str, dict[str, dict[str, int]]]) -> None:
+def one_notebook(name: str, number: int, held: dict[str, dict[str, dict[str, int]]]) -> None:
     """One kernel from start to end."""
     with tempfile.TemporaryDirectory() as folder, notebook(Path(folder)) as cells:
-        found[name] = run_cells(cells, cells.mark, number)
+        held[name] = run_cells(cells, cells.mark, number)
 
 
 def growth(held: dict[str, dict[str, dict[str, int]]]) -> list[str]:
@@ -108,18 +108,18 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     args = parser.parse_args()
     began = machine.machine(PACKAGES)
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    held: dict[str, dict[str, dict[str, int]]] = {}
     names = ("first notebook", "second notebook")
-    threads = [threading.Thread(target=one_notebook, args=(name, args.cells, found)) for name in names]
+    threads = [threading.Thread(target=one_notebook, args=(name, args.cells, held)) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for name in names:
-        for what in found[name]["end"]:
-            warm, end = found[name]["warm"][what], found[name]["end"][what]
+        for what in held[name]["end"]:
+            warm, end = held[name]["warm"][what], held[name]["end"][what]
             print(f"{name:16} {what:13} {warm:>14,} {end:>14,}")
-    grown = growth(found)
+    grown = growth(held)
     print("grew: " + "; ".join(grown) if grown else "nothing grew")
     if args.json:
         command = f"python benchmarks/endurance.py --cells {args.cells}"
@@ -129,7 +129,7 @@ def main() -> int:
             "commit": machine.commit(),
             "machine": began | {"load_average_at_the_end": machine.load_average()},
             "cells": args.cells,
-            "held": found,
+            "held": held,
         }
         args.json.write_text(json.dumps(record, indent=1) + "\n")
     return bool(grown)

@@ -52,11 +52,11 @@ def products(name: str) -> tuple[dict[str, float], float]:
     far = np.full(len(NAMES), 20.0)
     start = np.log(START)
     best = minimise(lambda x: np.clip(off(x), -CUT, CUT), start, start - far, start + far, rounds=20)
-    found = dict(zip(NAMES, map(float, np.exp(best)), strict=True))
-    return found, float(np.abs(np.exp(off(best)) - 1).mean())
+    constants = dict(zip(NAMES, map(float, np.exp(best)), strict=True))
+    return constants, float(np.abs(np.exp(off(best)) - 1).mean())
 
 
-def share_in_8_bits(name: str, found: dict[str, float]) -> float | None:
+def share_in_8_bits(name: str, constants: dict[str, float]) -> float | None:
     """The rate of products in 8 bits, as a share of the device's reachable one.
 
     What was timed holds the quantizing of the input, so seconds = products / share + passes x its bytes.
@@ -65,7 +65,7 @@ def share_in_8_bits(name: str, found: dict[str, float]) -> float | None:
     rows = [row for row in rows if 2.0 * row.rows * row.cols * row.depth > LARGE]
     if not rows:
         return None
-    spec, rates = device(name), rates_of(name).with_values(**found)
+    spec, rates = device(name), rates_of(name).with_values(**constants)
     each = np.array([float(row.rows) * row.depth for row in rows]) / spec.memory_bandwidth
     best, _ = reweighted([predicted(rates, spec, rows, 1.0), each], np.array([row.seconds for row in rows]))
     return float(1 / best[0])
@@ -94,10 +94,10 @@ def experts(name: str) -> tuple[dict[str, float], float] | None:
         return None
     terms = np.stack([terms_of(row, rates, spec) for row in rows], axis=1)
     best, errors = reweighted(list(terms), np.array([row.seconds for row in rows]))
-    found = dict(
+    constants = dict(
         zip(("grouped", "routed_passes", "token_passes", "route_seconds"), map(float, best), strict=True)
     )
-    return found, float(errors.mean())
+    return constants, float(errors.mean())
 
 
 def terms_of(row: GroupedGemm, rates: Rates, spec: DeviceSpec) -> np.ndarray:
@@ -115,14 +115,14 @@ def terms_of(row: GroupedGemm, rates: Rates, spec: DeviceSpec) -> np.ndarray:
 def main() -> None:
     """Print what was found beside what `rates.toml` has."""
     for name in DEVICES:
-        found, error = products(name)
+        constants, error = products(name)
         rates = rates_of(name)
-        found["matmul_fp8"] = share_in_8_bits(name, found) or rates.matmul_fp8
+        constants["matmul_fp8"] = share_in_8_bits(name, constants) or rates.matmul_fp8
         print(f"{name}: products predicted within {error:.1%} on average")
         if grouped := experts(name):
-            found.update(grouped[0])
+            constants.update(grouped[0])
             print(f"  experts within {grouped[1]:.1%}")
-        for key, value in found.items():
+        for key, value in constants.items():
             print(f"  {key:<16} {value:<9.3g} rates.toml {getattr(rates, key):.3g}")
 
 

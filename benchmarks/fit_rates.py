@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workshop.predict.time import rates
+from workshop.predict.time import rates as rates_module
 from workshop.predict.time.rates import Rates, rates_of
 from workshop.published.fit import (
     BOUNDS,
@@ -34,7 +34,7 @@ from workshop.published.fit import (
 from workshop.published.predicted import Constants, predict_times
 from workshop.published.record import Observation
 
-FILE = Path(rates.__file__).parents[1] / "data" / "rates.toml"
+FILE = Path(rates_module.__file__).parents[1] / "data" / "rates.toml"
 
 
 def fitted(device: str, folder: Path) -> tuple[Rates, list[Observation], tuple[str, ...]]:
@@ -42,8 +42,8 @@ def fitted(device: str, folder: Path) -> tuple[Rates, list[Observation], tuple[s
     devices, names = SETS[device]
     cases = cases_on(folder, devices)
     seen = [case for case, held in zip(cases, held_out(cases), strict=True) if not held]
-    found, _ = fit_constants(seen, device, names, BOUNDS)
-    return found.with_values(**{name: rounded(getattr(found, name)) for name in names}), cases, names
+    rates, _ = fit_constants(seen, device, names, BOUNDS)
+    return rates.with_values(**{name: rounded(getattr(rates, name)) for name in names}), cases, names
 
 
 def rounded(value: float) -> float:
@@ -51,9 +51,9 @@ def rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def report(found: Rates, cases: list[Observation], devices: tuple[str, ...]) -> None:
+def report(rates: Rates, cases: list[Observation], devices: tuple[str, ...]) -> None:
     """Errors by table, on the half that was fitted and on the half that was not."""
-    predicted = predict_times(cases, Constants(dict.fromkeys(devices, found), {}))
+    predicted = predict_times(cases, Constants(dict.fromkeys(devices, rates), {}))
     errors = np.abs(predicted / np.array([case.measured for case in cases]) - 1)
     held = held_out(cases)
     tables = np.array([case.table for case in cases])
@@ -76,12 +76,12 @@ def cross(device: str, folder: Path, turns: int) -> None:
     turn = np.array([hashlib.sha256(f"{c.table}/{c.group}".encode()).digest()[3] % turns for c in cases])
     errors = np.zeros(len(cases))
     for left in range(turns):
-        found, _ = fit_constants(
+        rates, _ = fit_constants(
             [c for c, t in zip(cases, turn, strict=True) if t != left], device, names, BOUNDS
         )
         out = [c for c, t in zip(cases, turn, strict=True) if t == left]
         if out:
-            predicted = predict_times(out, Constants(dict.fromkeys(devices, found), {}))
+            predicted = predict_times(out, Constants(dict.fromkeys(devices, rates), {}))
             errors[turn == left] = np.abs(predicted / np.array([c.measured for c in out]) - 1)
     tables = np.array([case.table for case in cases])
     means = {table: errors[tables == table].mean() for table in dict.fromkeys(tables)}
@@ -90,7 +90,7 @@ def cross(device: str, folder: Path, turns: int) -> None:
     print(f"  {'mean of tables':<44} left out: {np.mean(list(means.values())):.2%}")
 
 
-def write(device: str, found: Rates, names: tuple[str, ...]) -> None:
+def write(device: str, rates: Rates, names: tuple[str, ...]) -> None:
     """Replace the constants of a device in the file, and leave all else as it stands."""
     text = FILE.read_text("utf-8")
     head = f'[device."{device}"]\n'
@@ -98,12 +98,12 @@ def write(device: str, found: Rates, names: tuple[str, ...]) -> None:
     end = text.index("\n[", start)
     section = text[start:end]
     for name in names:
-        line = f"{name} = {getattr(found, name):.3g}"
+        line = f"{name} = {getattr(rates, name):.3g}"
         section, count = re.subn(rf"^{name} = .*$", line, section, flags=re.M)
         if not count:
             section = f"{line}\n{section}"
     FILE.write_text(text[:start] + section + text[end:], "utf-8")
-    rates.all_rates.cache_clear()
+    rates_module.all_rates.cache_clear()
 
 
 def main() -> None:
@@ -126,15 +126,15 @@ def main() -> None:
             for degree, error in leave_out_tensor(options.tables, *SETS[device]).items():
                 print(f"  tensor {degree} left out: {error:.1%}", flush=True)
             continue
-        found, cases, names = fitted(device, options.tables)
+        rates, cases, names = fitted(device, options.tables)
         before = rates_of(device)
         for name in names:
-            old, new = getattr(before, name), getattr(found, name)
+            old, new = getattr(before, name), getattr(rates, name)
             edge = " at its bound" if any(abs(new / bound - 1) < 0.01 for bound in BOUNDS[name]) else ""
             print(f"  {name:<16} {new:<9.3g} rates.toml {old:<9.3g} {new / old - 1:+.1%}{edge}")
-        report(found, cases, SETS[device][0])
+        report(rates, cases, SETS[device][0])
         if options.write:
-            write(device, found, names)
+            write(device, rates, names)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def record_of(folder: Path, name: str) -> dict[str, Any]:
     """A stage's record; without parts where it has not begun."""
     path = folder / f"{name}.json"
     if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return found
+        record: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return record
     return {"stage": name, "status": "not begun", "parts": {}, "size": "?", "device": "?", "date": "?"}
 
 
@@ -145,9 +145,9 @@ def take_in(archive: Path, folder: Path) -> None:
         names = [name for name in packed.getnames() if "/" not in name and name.endswith(".json")]
     for path in (folder / name for name in names):
         record = json.loads(path.read_text("utf-8"))
-        for told in (record, *record.get("parts", {}).values()):
-            if not told.get("commit") or told["commit"].startswith("unknown"):
-                told["commit"] = commit()
+        for entry in (record, *record.get("parts", {}).values()):
+            if not entry.get("commit") or entry["commit"].startswith("unknown"):
+                entry["commit"] = commit()
         path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
@@ -156,16 +156,16 @@ def rehearse(how: argparse.Namespace) -> int:
     from benchmarks.gpu.memory import REHEARSED, rehearse_before
 
     path = how.folder / REHEARSED
-    asked, answered = rehearse_before(path, how.size, how.seconds)
-    print(f"{path}: {answered} of {asked} configurations are rehearsed")
-    return int(answered < asked)
+    wanted, answered = rehearse_before(path, how.size, how.seconds)
+    print(f"{path}: {answered} of {wanted} configurations are rehearsed")
+    return int(answered < wanted)
 
 
 def gpu_name() -> str:
     """The GPU that torch takes, asked in a process that ends: this one shall hold no context; "" for none."""
     ask = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
-    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
-    return told.stdout.strip()
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def folder_for(folder: Path, device: str | None) -> Path:

@@ -69,7 +69,7 @@ def import_seconds(times: int = 7) -> dict[str, float]:
 def cells_by_call(world_sizes: list[int], times: int) -> dict[str, Any]:
     """Start of ranks with the engine warm, and `Ranks.run` on them."""
     launch.Session.get().wait_ready()
-    found = {}
+    results = {}
     for n in world_sizes:
         starts, seconds = [], []
         for _ in range(4):
@@ -83,8 +83,8 @@ def cells_by_call(world_sizes: list[int], times: int) -> dict[str, Any]:
             ranks.run(baselines.CELL)
             seconds.append(time.perf_counter() - started)
         ranks.stop()
-        found[str(n)] = {"start": spread(starts[1:]), "cell": spread(seconds[2:])}
-    return found
+        results[str(n)] = {"start": spread(starts[1:]), "cell": spread(seconds[2:])}
+    return results
 
 
 def cells_in_a_notebook(world_size: int, times: int, directory: Path) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def measure(times: int, directory: Path) -> dict[str, Any]:
     """Everything, in the order of the table."""
     program = directory / "program.py"
     program.write_text(PROGRAM)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "import_workshop": import_seconds(),
         "ranks_by_call": cells_by_call([2, 4, 8], times),
         "ranks_in_notebook": cells_in_a_notebook(2, times, directory),
@@ -133,29 +133,29 @@ def measure(times: int, directory: Path) -> dict[str, Any]:
         if version(name) is None:
             print(f"{name} is not installed (extra `bench`): left out", flush=True)
         else:
-            found[name] = measure_baseline(2, times, directory)
-    return found
+            results[name] = measure_baseline(2, times, directory)
+    return results
 
 
-def targets(found: dict[str, Any]) -> list[tuple[str, float, str, float, bool]]:
+def targets(results: dict[str, Any]) -> list[tuple[str, float, str, float, bool]]:
     """(what, value, unit, target, met) for each target that can be judged."""
-    two, in_notebook = found["ranks_by_call"]["2"], found["ranks_in_notebook"]
+    two, in_notebook = results["ranks_by_call"]["2"], results["ranks_in_notebook"]
     rows = [
         ("%%ranks, 2 ranks, a cell by call", two["cell"]["median"] * 1e3, "ms", 3.0, True),
         ("%%ranks, 2 ranks, the magic in a notebook", in_notebook["magic"]["median"] * 1e3, "ms", 3.0, True),
-        ("import workshop over IPython", found["import_workshop"]["median"] * 1e3, "ms", 50.0, True),
+        ("import workshop over IPython", results["import_workshop"]["median"] * 1e3, "ms", 50.0, True),
     ]
-    if "nbdistributed" in found:
+    if "nbdistributed" in results:
         for key, what in (("magic", "the magic alone"), ("cell", "with Jupyter's own part")):
-            ratio = found["nbdistributed"][key]["median"] / in_notebook[key]["median"]
+            ratio = results["nbdistributed"][key]["median"] / in_notebook[key]["median"]
             rows.append((f"a cell, times faster than nbdistributed, {what}", ratio, "x", 15.0, False))
-    if "ipyparallel" in found:
-        ratio = two["start"]["median"] / found["ipyparallel"]["start"]
+    if "ipyparallel" in results:
+        ratio = two["start"]["median"] / results["ipyparallel"]["start"]
         rows.append(("start, part of ipyparallel's", ratio, "", 1 / 3, True))
-    if "torchmonarch" in found:
-        ratio = in_notebook["magic"]["median"] / found["torchmonarch"]["magic"]["median"]
+    if "torchmonarch" in results:
+        ratio = in_notebook["magic"]["median"] / results["torchmonarch"]["magic"]["median"]
         rows.append(("a cell's magic, times a call of Monarch's", ratio, "x", 4.0, True))
-    ratio = found["torchrun"]["median"] / found["torchrun_cell"]["next"]["median"]
+    ratio = results["torchrun"]["median"] / results["torchrun_cell"]["next"]["median"]
     rows.append(("%%torchrun, times faster than torchrun", ratio, "x", 8.0, False))
     return [
         (what, value, unit, target, value <= target if most else value >= target)
@@ -163,15 +163,19 @@ def targets(found: dict[str, Any]) -> list[tuple[str, float, str, float, bool]]:
     ]
 
 
-def ratios(found: dict[str, Any]) -> dict[str, float]:
+def ratios(results: dict[str, Any]) -> dict[str, float]:
     """Ours over theirs, of one run: what can be compared between machines. Without whom was not measured."""
-    mine, fresh, torchrun = found["ranks_in_notebook"], found["torchrun_cell"], found["torchrun"]["median"]
+    mine, fresh, torchrun = (
+        results["ranks_in_notebook"],
+        results["torchrun_cell"],
+        results["torchrun"]["median"],
+    )
     over = {
         "%%torchrun, the next, over torchrun": fresh["next"]["median"] / torchrun,
         "%%torchrun, the first of a notebook, over torchrun": fresh["first"] / torchrun,
         "ranks that stay, from %load_ext, cold, over torchrun": mine["cold"] / torchrun,
     }
-    if other := found.get("ipyparallel"):
+    if other := results.get("ipyparallel"):
         over |= {
             "ranks that stay, start, over ipyparallel": mine["start"] / other["start"],
             "%%ranks, a cell, over ipyparallel": mine["cell"]["median"] / other["cell"]["median"],
@@ -180,16 +184,16 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
     return over
 
 
-def show_ratios(found: dict[str, Any]) -> None:
+def show_ratios(results: dict[str, Any]) -> None:
     """Each ratio beside that of the record."""
     record = json.loads(RECORD.read_text())
     before = ratios(record["results"])
     print(f"ours over theirs, now and in the record of {record['date']} ({record['machine']['cpu']})")
-    for what, now in ratios(found).items():
+    for what, now in ratios(results).items():
         print(f"  {what:58} {now:9.3f}      record {before.get(what, float('nan')):.3f}")
 
 
-def show(found: dict[str, Any]) -> None:
+def show(results: dict[str, Any]) -> None:
     """The table, then the targets."""
 
     def line(what: str, seconds: float, p95: float | None = None) -> None:
@@ -197,29 +201,29 @@ def show(found: dict[str, Any]) -> None:
         print(f"  {what:58} {seconds * 1e3:9.1f} ms{more}")
 
     print("ranks that stay, by call")
-    for n, one in found["ranks_by_call"].items():
+    for n, one in results["ranks_by_call"].items():
         line(f"{n} ranks: start, engine warm", one["start"]["median"])
         line(f"{n} ranks: a cell", one["cell"]["median"], one["cell"]["p95"])
     print("ranks that stay, 2 ranks, in a notebook")
-    mine = found["ranks_in_notebook"]
+    mine = results["ranks_in_notebook"]
     line("an empty cell: Jupyter's own part", mine["empty_cell"]["median"], mine["empty_cell"]["p95"])
     line("%load_ext workshop", mine["load"])
     line("new kernel: %load_ext to the end of the first cell, cold", mine["cold"])
     line("%%ranks: a cell", mine["cell"]["median"], mine["cell"]["p95"])
     line("%%ranks: the magic alone, in the kernel", mine["magic"]["median"], mine["magic"]["p95"])
     for name in BASELINES:
-        if name in found:
-            line(f"{name}: start", found[name]["start"])
-            line(f"{name}: a cell", found[name]["cell"]["median"], found[name]["cell"]["p95"])
-            line(f"{name}: the magic alone", found[name]["magic"]["median"], found[name]["magic"]["p95"])
+        if name in results:
+            line(f"{name}: start", results[name]["start"])
+            line(f"{name}: a cell", results[name]["cell"]["median"], results[name]["cell"]["p95"])
+            line(f"{name}: the magic alone", results[name]["magic"]["median"], results[name]["magic"]["p95"])
     print("fresh ranks, 2 ranks: a group, one all_reduce")
-    fresh = found["torchrun_cell"]
+    fresh = results["torchrun_cell"]
     line("%%torchrun, the first of a notebook", fresh["first"])
     line("%%torchrun, the next", fresh["next"]["median"], fresh["next"]["p95"])
-    line("torchrun", found["torchrun"]["median"], found["torchrun"]["p95"])
-    line("import workshop, over IPython", found["import_workshop"]["median"])
+    line("torchrun", results["torchrun"]["median"], results["torchrun"]["p95"])
+    line("import workshop, over IPython", results["import_workshop"]["median"])
     print("targets (set for two cores of their own)")
-    for what, value, unit, target, met in targets(found):
+    for what, value, unit, target, met in targets(results):
         print(f"  {what:58} {value:9.2f} {unit:2}   target {target:.2f}   {'met' if met else 'MISSED'}")
 
 
@@ -231,9 +235,9 @@ def main() -> None:
     args = parser.parse_args()
     before = machine(("torch", "ipykernel", "jupyter_client", "pyzmq", *BASELINES))
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        found = measure(args.times, Path(directory))
-    show(found)
-    show_ratios(found)
+        results = measure(args.times, Path(directory))
+    show(results)
+    show_ratios(results)
     if args.json:
         record = {
             "date": date.today().isoformat(),
@@ -242,15 +246,15 @@ def main() -> None:
             "commit": commit(),
             "machine": {**before, "load_average_at_the_end": load_average()},
             "jupyters_own_part": {
-                "seconds": found["ranks_in_notebook"]["empty_cell"]["median"],
+                "seconds": results["ranks_in_notebook"]["empty_cell"]["median"],
                 "what": "an empty cell, from sending it to the kernel's reply: figures named cell have it in "
                 "them, those named magic have not",
             },
-            "results": found,
-            "ratios": ratios(found),
+            "results": results,
+            "ratios": ratios(results),
             "targets": [
                 dict(zip(("what", "value", "unit", "target", "met"), row, strict=True))
-                for row in targets(found)
+                for row in targets(results)
             ],
         }
         args.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -172,9 +172,9 @@ def show_time(cases: list[Observation], peers: dict[str, Any]) -> None:
         f"{e}": [in_quantity(c, formula_seconds(c, e)) for c in cases] for e in np.arange(0.2, 0.8, 0.02)
     }
     llm = {
-        name: [in_quantity(c, s) for c, s in zip(cases, found["answers"], strict=True)]
-        for name, found in peers.items()
-        if name.startswith("llm") and "answers" in found
+        name: [in_quantity(c, s) for c, s in zip(cases, peer["answers"], strict=True)]
+        for name, peer in peers.items()
+        if name.startswith("llm") and "answers" in peer
     }
     columns = {"ours": best_by_table(cases, ours), "formula": best_by_table(cases, formula)}
     if llm:
@@ -182,7 +182,7 @@ def show_time(cases: list[Observation], peers: dict[str, Any]) -> None:
     print(f"{'time: mean error':<42} {'rows':>5} " + " ".join(f"{name:>13}" for name in columns))
     for table in columns["ours"]:
         count = sum(case.table == table for case in cases)
-        print(f"{table:<42} {count:>5} " + " ".join(f"{found[table]:>13.1%}" for found in columns.values()))
+        print(f"{table:<42} {count:>5} " + " ".join(f"{errors[table]:>13.1%}" for errors in columns.values()))
 
 
 def show_memory(runs: list[Memory], peers: dict[str, Any]) -> None:
@@ -206,9 +206,9 @@ def show_speed(peers: dict[str, Any]) -> None:
         predict_step(run)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     print(f"\none prediction, warm: {wall / 200 * 1e3:.2f} ms ({cpu / 200 * 1e3:.2f} ms of processor time)")
-    for name, found in peers.items():
-        if "ms" in found:
-            print(f"  {name}: {found['ms']:.2f} ms")
+    for name, peer in peers.items():
+        if "ms" in peer:
+            print(f"  {name}: {peer['ms']:.2f} ms")
     model, cluster = catalogue.model("mt-nlg-530b"), catalogue.cluster("2520xA100-80GB")
     layouts = candidates(model, cluster, 1920, 2048, SearchSpace())
     layouts = layouts.take(np.resize(np.arange(len(layouts)), 1_000_000))
@@ -240,9 +240,9 @@ def main() -> None:
     cases = cases_of(options.tables)
     runs = memories_of(options.tables)
     peers = ask_peers(options.peers, cases, runs) if options.peers else {}
-    for name, found in peers.items():
-        if "missing" in found:
-            print(f"not compared: {name} ({found['missing']})")
+    for name, peer in peers.items():
+        if "missing" in peer:
+            print(f"not compared: {name} ({peer['missing']})")
     show_time(cases, peers)
     show_memory(runs, peers)
     show_speed(peers)

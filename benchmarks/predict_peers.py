@@ -19,13 +19,13 @@ Row = dict[str, Any]
 
 def llm_analysis(rows: list[Row], efficiency: float) -> list[float | None]:
     """llm-analysis (github.com/cli99/llm-analysis): seconds of a step. It has no bubble and no schedule."""
-    found: list[float | None] = []
+    answers: list[float | None] = []
     for row in rows:
         try:
-            found.append(ask_llm_analysis(row, efficiency))
+            answers.append(ask_llm_analysis(row, efficiency))
         except (AssertionError, ValueError, ZeroDivisionError, KeyError):
-            found.append(None)  # the tool refuses the row
-    return found
+            answers.append(None)  # the tool refuses the row
+    return answers
 
 
 def ask_llm_analysis(row: Row, efficiency: float) -> float:
@@ -66,7 +66,7 @@ def deepspeed_states(rows: list[Row]) -> list[float | None]:
     from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
     from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 
-    found: list[float | None] = []
+    answers: list[float | None] = []
     for row in rows:
         params, nodes = row["params"], max(1, row["data"] // 8)
         per_node = min(8, row["data"])
@@ -76,19 +76,19 @@ def deepspeed_states(rows: list[Row]) -> list[float | None]:
             )[1]
         else:
             answer = estimate_zero2_model_states_mem_needs(params, per_node, nodes, False, 1.0)[1]
-        found.append(float(answer))
-    return found
+        answers.append(float(answer))
+    return answers
 
 
 def accelerate_training(rows: list[Row]) -> list[float | None]:
     """`accelerate estimate-memory`: the largest of its "training" columns for Adam; it knows no sharding."""
     from accelerate.commands.estimate import estimate_training_usage
 
-    found: list[float | None] = []
+    answers: list[float | None] = []
     for row in rows:
         answer = estimate_training_usage(4 * row["params"], mixed_precision="float16")
-        found.append(float(max(v for v in answer.values() if v != -1)))
-    return found
+        answers.append(float(max(v for v in answer.values() if v != -1)))
+    return answers
 
 
 def timed(call: Callable[[], list[float | None]], count: int) -> dict[str, Any]:

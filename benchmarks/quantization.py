@@ -73,33 +73,33 @@ def contenders(seen: list[Tensor], layers: int | None) -> dict[str, Change]:
         "int4 fp32 scales": Grid(4, 64, scale_dtype=torch.float32),
     }
     same = grids["int4 fp32 scales"]
-    found: dict[str, Change] = {"int8 rtn": partial(round_layers, grid=grids["int8"], num_layers=layers)}
+    changes: dict[str, Change] = {"int8 rtn": partial(round_layers, grid=grids["int8"], num_layers=layers)}
     for bits in ("int4", "int3"):
         grid = grids[bits]
-        found[f"{bits} rtn"] = partial(round_layers, grid=grid, num_layers=layers)
+        changes[f"{bits} rtn"] = partial(round_layers, grid=grid, num_layers=layers)
         for name, method in (("gptq", with_gptq(grid)), ("awq", with_awq(grid))):
-            found[f"{bits} {name}"] = partial(
+            changes[f"{bits} {name}"] = partial(
                 calibrate_layers, method=method, batches=seen, num_layers=layers
             )
-    found["int4 rtn, asymmetric"] = partial(
+    changes["int4 rtn, asymmetric"] = partial(
         round_layers, grid=Grid(4, 64, symmetric=False), num_layers=layers
     )
-    found["int4 rtn, blocks of 32, asymmetric"] = partial(
+    changes["int4 rtn, blocks of 32, asymmetric"] = partial(
         round_layers, grid=Grid(4, 32, symmetric=False), num_layers=layers
     )
     for name, method in (("gptq", with_gptq(same, True)), ("awq", with_awq(same, 10, True))):
-        found[f"int4 {name}, as modelopt"] = partial(
+        changes[f"int4 {name}, as modelopt"] = partial(
             calibrate_layers, method=method, batches=seen, num_layers=layers
         )
     for name in ("max", "gptq", "awq"):
-        found[f"modelopt int4 {name}"] = partial(
+        changes[f"modelopt int4 {name}"] = partial(
             modelopt_layers, method=name, grid=same, batches=seen, num_layers=layers
         )
     for kind in ("int8", "nf4"):
-        found[f"bitsandbytes {kind}"] = partial(bitsandbytes_layers, kind=kind, num_layers=layers)
+        changes[f"bitsandbytes {kind}"] = partial(bitsandbytes_layers, kind=kind, num_layers=layers)
     for bits in (8, 4):
-        found[f"torchao int{bits}"] = partial(torchao_layers, bits=bits, num_layers=layers)
-    return found
+        changes[f"torchao int{bits}"] = partial(torchao_layers, bits=bits, num_layers=layers)
+    return changes
 
 
 def measured_bytes(model: nn.Module) -> float | None:

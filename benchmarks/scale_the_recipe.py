@@ -149,11 +149,11 @@ def law(seeds: list[int]) -> dict[str, Any]:
         for width in (*FITTED, HELD_OUT, *blind):
             began = time.perf_counter()
             lengths = {HELD_OUT: HELD_OUT_LENGTHS, BLIND: BLIND_LENGTHS}.get(width, LENGTHS)
-            found = list(lengths_of_a_run(width, seed, lengths))
+            losses = list(lengths_of_a_run(width, seed, lengths))
             num_params = sum(p.numel() for p in GPT(shape(width)).parameters())
-            runs.append({"width": width, "num_params": num_params, "seed": seed, "losses": found})
-            told = ", ".join(f"{tokens:,}: {loss:.3f}" for tokens, loss in found)
-            print(f"seed {seed}, width {width}: {told} ({time.perf_counter() - began:.0f} s)", flush=True)
+            runs.append({"width": width, "num_params": num_params, "seed": seed, "losses": losses})
+            words = ", ".join(f"{tokens:,}: {loss:.3f}" for tokens, loss in losses)
+            print(f"seed {seed}, width {width}: {words} ({time.perf_counter() - began:.0f} s)", flush=True)
     return {
         "setting": {
             "rate": RATE,
@@ -179,13 +179,13 @@ def last_loss(width: int, rate: float, seed: int, mup: bool) -> float:
 
 def rates(seeds: list[int]) -> dict[str, Any]:
     """Losses by parametrisation, width and rate, one for each seed."""
-    found: dict[str, dict[str, list[list[float]]]] = {}
+    by_parametrisation: dict[str, dict[str, list[list[float]]]] = {}
     for name, mup in (("standard", False), ("mup", True)):
         for width in WIDTHS:
             rows = [[last_loss(width, rate, seed, mup) for seed in seeds] for rate in RATES]
-            found.setdefault(name, {})[str(width)] = rows
+            by_parametrisation.setdefault(name, {})[str(width)] = rows
             print(name, width, [f"{sum(row) / len(row):.3f}" for row in rows], flush=True)
-    return {"setting": {"steps": 40, "batch": 8, "seq_len": 32, "rates": RATES}, "losses": found}
+    return {"setting": {"steps": 40, "batch": 8, "seq_len": 32, "rates": RATES}, "losses": by_parametrisation}
 
 
 def steps_to_target(batch: int, rate: float, seed: int, most: int = 300) -> int:
@@ -203,12 +203,14 @@ def steps_to_target(batch: int, rate: float, seed: int, most: int = 300) -> int:
 
 def batches(seeds: list[int]) -> dict[str, Any]:
     """Steps to the target by batch size and rate, one for each seed."""
-    found: dict[str, list[list[int]]] = {}
+    by_batch: dict[str, list[list[int]]] = {}
     for batch in BATCHES:
-        found[str(batch)] = [[steps_to_target(batch, rate, seed) for seed in seeds] for rate in BATCH_RATES]
-        print(batch, found[str(batch)], flush=True)
+        by_batch[str(batch)] = [
+            [steps_to_target(batch, rate, seed) for seed in seeds] for rate in BATCH_RATES
+        ]
+        print(batch, by_batch[str(batch)], flush=True)
     setting = {"width": 64, "seq_len": 32, "target": TARGET, "rates": BATCH_RATES}
-    return {"setting": setting, "steps": found}
+    return {"setting": setting, "steps": by_batch}
 
 
 def main() -> None:
@@ -220,7 +222,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     how = parser.parse_args()
     torch.set_num_threads(1)
-    found = sweeps[how.sweep](how.seeds)
+    sweep = sweeps[how.sweep](how.seeds)
     record = {
         "date": date.today().isoformat(),
         "command": f"python -m benchmarks.scale_the_recipe {' '.join(sys.argv[1:])}",
@@ -231,7 +233,7 @@ def main() -> None:
             "versions": {"torch": version("torch")},
         },
         "seeds": how.seeds,
-        **found,
+        **sweep,
     }
     if how.json:
         how.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -105,8 +105,8 @@ class Contenders:
         """A question as the chat model expects it."""
         chat = [{"role": "user", "content": text}]
         words = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        found: list[int] = self.tokenizer(words).input_ids
-        return found
+        ids: list[int] = self.tokenizer(words).input_ids
+        return ids
 
     @torch.inference_mode()
     def plain(self, users: int = 1) -> tuple[Texts, list[list[float]]]:
@@ -141,17 +141,20 @@ class Contenders:
 
     def speculated(self, draft: str) -> Texts:
         """Four users, one at a time, with four guesses before each pass."""
-        found = [
+        speculations = [
             speculate(OneSequence(self.gpt, 512), prompt, self.count, self.drafts[draft](), 4)
             for prompt in self.prompts[:4]
         ]
-        passes, right = (sum(map(len, (f.right for f in found))), sum(sum(f.right) for f in found))
-        wrong = sum(a > b for f in found for a, b in zip(f.guessed, f.right, strict=True))
+        passes, right = (
+            sum(map(len, (f.right for f in speculations))),
+            sum(sum(f.right) for f in speculations),
+        )
+        wrong = sum(a > b for f in speculations for a, b in zip(f.guessed, f.right, strict=True))
         self.guessed[f"speculation, {draft}"] = {
             "tokens_per_pass": round((passes + right) / passes, 2),
             "acceptance": round(right / max(1, right + wrong), 2),
         }
-        return [f.output for f in found]
+        return [f.output for f in speculations]
 
     def generate(self, users: int) -> Texts:
         """transformers, with its own cache; a batch is filled up at the left."""
@@ -160,13 +163,13 @@ class Contenders:
         mask = [[0] * (longest - len(p)) + [1] * len(p) for p in self.prompts[:users]]
         how = {"do_sample": False, "max_new_tokens": self.count, "min_new_tokens": self.count}
         with torch.inference_mode():
-            found = self.hub.generate(
+            ids = self.hub.generate(
                 torch.tensor(rows),
                 attention_mask=torch.tensor(mask),
                 pad_token_id=self.tokenizer.eos_token_id,
                 **how,
             )
-        texts: Texts = found[:, longest:].tolist()
+        texts: Texts = ids[:, longest:].tolist()
         return texts
 
 
@@ -186,8 +189,8 @@ def llama_cpp(contenders: Contenders, users: int) -> Callable[[int], Texts] | No
     def one(prompt: list[int]) -> list[int]:
         wanted = {"prompt": prompt, "max_tokens": contenders.count, "temperature": 0.0, "ignore_eos": True}
         text = server.handle_completions({**wanted, "cache_prompt": False})["choices"][0]["text"]
-        found: list[int] = contenders.tokenizer(text, add_special_tokens=False).input_ids
-        return found
+        ids: list[int] = contenders.tokenizer(text, add_special_tokens=False).input_ids
+        return ids
 
     def complete(num: int) -> Texts:
         with ThreadPoolExecutor(num) as pool:
@@ -201,7 +204,7 @@ def steps(c: Contenders) -> dict[str, tuple[Step, int, str]]:
     users, gpt = len(c.prompts), c.gpt
     common = next(i for i, column in enumerate(zip(*c.alike, strict=False)) if len(set(column)) > 1)
     alike = f"{users} users, one after the other, the same {common} tokens first"
-    found: dict[str, tuple[Step, int, str]] = {
+    by_name: dict[str, tuple[Step, int, str]] = {
         "plain loop": (lambda: c.plain()[0], 1, "one user"),
         "cache": (lambda: c.serve(c.prompts[:1]), 1, "one user"),
         "static batch of 4": (
@@ -215,23 +218,27 @@ def steps(c: Contenders) -> dict[str, tuple[Step, int, str]]:
         "prefix cache on": (lambda: c.one_after_the_other(c.alike, True), users, alike),
     }
     for draft in c.drafts:
-        found[f"speculation, {draft}"] = (lambda draft=draft: c.speculated(draft), 4, "four users, in turns")
+        by_name[f"speculation, {draft}"] = (
+            lambda draft=draft: c.speculated(draft),
+            4,
+            "four users, in turns",
+        )
     kinds = {"int8, by hand": Int8Linear, "int8, PyTorch's kernel": Int8Kernel, "NF4, by hand": NF4Linear}
     for name, kind in kinds.items():
         changed = with_linears(gpt, kind)
-        found[name] = (lambda changed=changed: c.serve(c.prompts[:1], changed), 1, "one user")
+        by_name[name] = (lambda changed=changed: c.serve(c.prompts[:1], changed), 1, "one user")
     for num in (1, users):
         who = "one user" if num == 1 else f"{num} users"
-        found[f"transformers generate, {who}"] = (lambda num=num: c.generate(num), num, "its own cache")
+        by_name[f"transformers generate, {who}"] = (lambda num=num: c.generate(num), num, "its own cache")
     if run := llama_cpp(c, users):
         for num in (1, users):
             who = "one user" if num == 1 else f"{num} users"
-            found[f"llama.cpp, {who}"] = (
+            by_name[f"llama.cpp, {who}"] = (
                 lambda num=num: run(num),
                 num,
                 "4 bits: the file our weights are from",
             )
-    return found
+    return by_name
 
 
 def agreement(texts: Texts, wanted: Texts) -> str:

@@ -74,10 +74,10 @@ class Watched:
         self.first_output: float | None = None
 
     def __call__(self, sentence: str, text: str) -> None:
-        said = sentence.partition(": ")[2].partition(": ")[2]
+        state = sentence.partition(": ")[2].partition(": ")[2]
         seconds = round(time.monotonic() - self.began, 2)
-        if not self.states or self.states[-1][1] != said:
-            self.states.append((seconds, said))
+        if not self.states or self.states[-1][1] != state:
+            self.states.append((seconds, state))
         if text and self.first_output is None:
             self.first_output = seconds
 
@@ -111,7 +111,7 @@ def waiting(site, slurm, folder):
     time.sleep(1.5)
     watched = Watched()
     jobs.submit("print()", Job("waits", "", nnodes=2, nproc_per_node=1), site).follow(watched)
-    return {"states": [(seconds, said.partition(", expected")[0]) for seconds, said in watched.states]}
+    return {"states": [(seconds, state.partition(", expected")[0]) for seconds, state in watched.states]}
 
 
 def preempted(site, slurm, folder):

@@ -94,17 +94,17 @@ def expected(row: StepKernel) -> float:
 
 def shares() -> dict[str, float]:
     """The constants that the profiles say. No share is above one: of a head's products they are."""
-    found: dict[str, list[float]] = {"head": [], "products": [], "attention": []}
+    by_part: dict[str, list[float]] = {"head": [], "products": [], "attention": []}
     moving = [row for row in step_kernels() if row.part == "pointwise"]
     for row in step_kernels():
-        if row.part in found:
-            found[row.part].append(expected(row) / row.seconds)
-    sustained = min(float(np.mean(found["head"])), 1.0)
+        if row.part in by_part:
+            by_part[row.part].append(expected(row) / row.seconds)
+    sustained = min(float(np.mean(by_part["head"])), 1.0)
     moved, seconds = (sum(row.calls * getattr(row, name) for row in moving) for name in ("bytes", "seconds"))
     return {
         "sustained": sustained,
-        "sustained_fp8": min(float(np.mean(found["products"])), 1.0),
-        "attention": float(np.mean(found["attention"])) / sustained,
+        "sustained_fp8": min(float(np.mean(by_part["products"])), 1.0),
+        "attention": float(np.mean(by_part["attention"])) / sustained,
         "pointwise": moved / seconds / device("B200").memory_bandwidth,
     }
 

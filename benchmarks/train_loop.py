@@ -56,23 +56,25 @@ def measure(spec: ModelSpec, ranks: int, how: argparse.Namespace) -> dict[str, A
     flags = ["--bf16", "--compile"] if how.gpu else []
     arguments = ("--model", json.dumps(fields), *map(str, shape), "--rounds", str(how.rounds), *flags)
     script = launch.Script(RANK_PROGRAM, arguments)
-    told = launch.torchrun(script, ranks, limits=launch.Limits(timeout=how.timeout))
+    result_of = launch.torchrun(script, ranks, limits=launch.Limits(timeout=how.timeout))
     slowest = {
         kind: {
-            name: [max(told[rank][kind][name][turn] for rank in range(ranks)) for turn in range(how.rounds)]
-            for name in told[0]["seconds"]
+            name: [
+                max(result_of[rank][kind][name][turn] for rank in range(ranks)) for turn in range(how.rounds)
+            ]
+            for name in result_of[0]["seconds"]
         }
         for kind in ("seconds", "cpu_seconds")
     }
-    check_same_work(told[0]["losses"])
+    check_same_work(result_of[0]["losses"])
     tokens = ranks * how.micro_batch * how.seq_len
     return {
         "model": spec.name,
         "num_params": spec.num_params,
         "ranks": ranks,
         "tokens_per_step": tokens,
-        "device": told.device,
-        "loss": told[0]["losses"],
+        "device": result_of.device,
+        "loss": result_of[0]["losses"],
         "tokens_per_second": {n: tokens / statistics.median(s) for n, s in slowest["seconds"].items()},
         "ratio": ratios(slowest["seconds"]),
         "cpu_ratio": ratios(slowest["cpu_seconds"]),
@@ -115,8 +117,10 @@ def table(result: Mapping[str, Any]) -> str:
     for name, rate in sorted(result["tokens_per_second"].items(), key=lambda item: -item[1]):
         ratio, cpu = result["ratio"].get(name, 1.0), result["cpu_ratio"].get(name, 1.0)
         wanted = TARGETS.get(name)
-        said = "" if wanted is None else f"  wanted {wanted:.2f}: {'yes' if ratio >= wanted else 'no'}"
-        lines.append(f"  {name:<22} {rate:>10,.0f} tokens/s  ours/theirs {ratio:5.2f} (CPU {cpu:4.2f}){said}")
+        verdict = "" if wanted is None else f"  wanted {wanted:.2f}: {'yes' if ratio >= wanted else 'no'}"
+        lines.append(
+            f"  {name:<22} {rate:>10,.0f} tokens/s  ours/theirs {ratio:5.2f} (CPU {cpu:4.2f}){verdict}"
+        )
     return "\n".join(lines)
 
 

@@ -47,11 +47,11 @@ SECONDS = 300
 def missing(packages: dict[str, dict[str, str]] = PACKAGES) -> dict[str, list[str]]:
     """Packages whose program is not found, by what they are for."""
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    found = {
+    absent = {
         purpose: [package for package, program in programs.items() if not shutil.which(program, path=path)]
         for purpose, programs in packages.items()
     }
-    return {purpose: names for purpose, names in found.items() if names}
+    return {purpose: names for purpose, names in absent.items() if names}
 
 
 def may_install() -> str:

@@ -72,9 +72,9 @@ class Records:
 
 def read_environment(text: str) -> tuple[list[str], list[str]]:
     """The channels of an environment.yml, and what conda is asked for."""
-    found = yaml.safe_load(text)
-    channels = [name for name in found["channels"] if name != "nodefaults"]
-    return channels, [entry for entry in found["dependencies"] if isinstance(entry, str)]
+    document = yaml.safe_load(text)
+    channels = [name for name in document["channels"] if name != "nodefaults"]
+    return channels, [entry for entry in document["dependencies"] if isinstance(entry, str)]
 
 
 def solve(sources: Sequence[Any], specs: Sequence[str]) -> list[RepoDataRecord]:
@@ -90,14 +90,14 @@ def solve(sources: Sequence[Any], specs: Sequence[str]) -> list[RepoDataRecord]:
 
 def of_another_lock(path: Path) -> Records:
     """The packages for linux-64 in a lock of pixi, whatever environments it has."""
-    found: dict[str, RepoDataRecord] = {}
+    by_url: dict[str, RepoDataRecord] = {}
     for _, environment in LockFile.from_path(path).environments():
         for platform, records in environment.conda_repodata_records().items():
             if platform == PLATFORM:
-                found |= {record.url: record for record in records}
-    if not found:
+                by_url |= {record.url: record for record in records}
+    if not by_url:
         raise ValueError(f"{path} has no package for {PLATFORM}: give the pixi.lock of a project that has")
-    return Records(list(found.values()))
+    return Records(list(by_url.values()))
 
 
 def of_lock(text: str) -> Records:
@@ -163,15 +163,15 @@ def digest(environment: str) -> str:
 
 def problems(lock: str, environment: str) -> list[str]:
     """Why the lock is not the environment's, one sentence each."""
-    said = []
+    wrong = []
     if yaml.safe_load(lock)["metadata"]["content_hash"] != {PLATFORM: digest(environment)}:
-        said.append("environment.yml has changed since: run tools/conda_lock.py again")
+        wrong.append("environment.yml has changed since: run tools/conda_lock.py again")
     locked = {entry["url"] for entry in yaml.safe_load(lock)["package"]}
     try:
         solved = {record.url for record in solve([of_lock(lock)], read_environment(environment)[1])}
     except SolverError as error:
-        return [*said, f"the locked packages do not make the environment: {error}"]
-    return said + [f"{url} is not needed" for url in sorted(locked - solved)]
+        return [*wrong, f"the locked packages do not make the environment: {error}"]
+    return wrong + [f"{url} is not needed" for url in sorted(locked - solved)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -185,9 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--records and --source go together: the lock says where its packages were found")
     environment = ENVIRONMENT.read_text()
     if options.check:
-        said = problems(LOCK.read_text(), environment)
-        print("\n".join(said) or f"{LOCK.name} is {ENVIRONMENT.name}, solved")
-        return bool(said)
+        wrong = problems(LOCK.read_text(), environment)
+        print("\n".join(wrong) or f"{LOCK.name} is {ENVIRONMENT.name}, solved")
+        return bool(wrong)
     channels, specs = read_environment(environment)
     records = solve([of_another_lock(options.records)] if options.records else channels, specs)
     LOCK.write_text(written(records, environment, options.source or "the channels"))

@@ -64,12 +64,12 @@ def canonical(name: str) -> str:
 
 def pins(text: str) -> dict[str, str | None]:
     """Names and versions of lines ``name==version`` or ``name``; comments are skipped."""
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, version = line.strip().partition("==")
-            found[canonical(name)] = version or None
-    return found
+            versions[canonical(name)] = version or None
+    return versions
 
 
 def marker_environment(python: str) -> dict[str, str]:
@@ -119,10 +119,10 @@ def requirements_of(wheel: Path, python: str) -> Iterator[Any]:
 
 def download(names: Iterable[str], python: str, locked: Mapping[str, str | None], folder: Path) -> None:
     """The wheels of these names, at the versions of the lock, for the other side's Python."""
-    asked = [f"{name}=={locked[name]}" if locked.get(name) else name for name in sorted(names)]
+    requirements = [f"{name}=={locked[name]}" if locked.get(name) else name for name in sorted(names)]
     pip = [sys.executable, "-m", "pip"]
-    built = [one for one in asked if canonical(one.split("==")[0]) in BUILT_HERE]
-    ready = [one for one in asked if one not in built]
+    built = [one for one in requirements if canonical(one.split("==")[0]) in BUILT_HERE]
+    ready = [one for one in requirements if one not in built]
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     chosen = ["--only-binary=:all:", "--python-version", python, "--implementation", "cp", *platforms]
     for command in (
@@ -150,10 +150,10 @@ def collect_wheels(
         have = {name_of(wheel) for wheel in folder.glob("*.whl")}
         if lost := missing - have:
             raise BundleError(f"pip has said nothing and left out {', '.join(sorted(lost))}")
-        asked = {
+        needed = {
             canonical(one.name) for wheel in folder.glob("*.whl") for one in requirements_of(wheel, python)
         }
-        missing = asked - have - set(there)
+        missing = needed - have - set(there)
 
 
 def strip_bitsandbytes(wheel: Path, cuda: str) -> None:
@@ -163,7 +163,7 @@ def strip_bitsandbytes(wheel: Path, cuda: str) -> None:
         kept = [
             info
             for info in old.infolist()
-            if not (found := _CUDA_OF.search(info.filename)) or found[0] == f"libbitsandbytes_{cuda}"
+            if not (match := _CUDA_OF.search(info.filename)) or match[0] == f"libbitsandbytes_{cuda}"
         ]
         names = {info.filename for info in kept}
         if not any(cuda in name for name in names):
@@ -187,25 +187,25 @@ def problems(wheels: Iterable[Path], python: str, there: Mapping[str, str | None
     version = tuple(int(part) for part in python.split("."))
     known = list(PLATFORMS)
     fitting = {*cpython_tags(version, platforms=known), *compatible_tags(version, platforms=known)}
-    found: dict[str, str | None] = {}
-    said = []
+    versions: dict[str, str | None] = {}
+    wrong = []
     for wheel in sorted(wheels):
         project, number, _, tags = parse_wheel_filename(wheel.name)
         name = str(project)
-        if canonical(name) in found:
-            said.append(f"{name} is there twice: {found[canonical(name)]} and {number}")
+        if canonical(name) in versions:
+            wrong.append(f"{name} is there twice: {versions[canonical(name)]} and {number}")
         if not tags & fitting:
-            said.append(f"{wheel.name} is not for Python {python} on x86-64 Linux")
-        found[canonical(name)] = str(number)
+            wrong.append(f"{wheel.name} is not for Python {python} on x86-64 Linux")
+        versions[canonical(name)] = str(number)
     for wheel in sorted(wheels):
         for one in requirements_of(wheel, python):
             name = canonical(one.name)
-            have = found.get(name) or there.get(name)
-            if name not in found and name not in there:
-                said.append(f"{wheel.name} asks for {one}, which is not there")
+            have = versions.get(name) or there.get(name)
+            if name not in versions and name not in there:
+                wrong.append(f"{wheel.name} asks for {one}, which is not there")
             elif have and Version(have) not in one.specifier:
-                said.append(f"{wheel.name} asks for {one}, and there is {have}")
-    return said
+                wrong.append(f"{wheel.name} asks for {one}, and there is {have}")
+    return wrong
 
 
 # ---------------------------------------------------------------------------- assets and parts
@@ -274,8 +274,8 @@ def collect(how: argparse.Namespace) -> int:
     names = [name for name in how.assets.split(",") if name]
     collect_assets(names, how.folder / "assets")
     files = list(wheels.glob("*.whl"))
-    if said := problems(files, how.python, there):
-        raise BundleError("\n".join(said))
+    if wrong := problems(files, how.python, there):
+        raise BundleError("\n".join(wrong))
     total, beside = size_of(how.folder), tracked_bytes()
     print(f"{len(files)} wheels for Python {how.python}, assets {', '.join(names) or 'none'}:")
     print(f"  {total / MIB:.1f} MiB in {how.parts} part(s), beside {beside / MIB:.1f} MiB of the repository")
@@ -355,7 +355,7 @@ def join_pieces(pieces: Path, cache: Path) -> list[str]:
         }
         contents = json.loads(joined["contents.json"])
         there = {name: sha256(data).hexdigest() for name, data in joined.items()}
-        if any(there.get(name) != said["sha256"] for name, said in contents.items()):
+        if any(there.get(name) != entry["sha256"] for name, entry in contents.items()):
             continue  # a piece is still to come
         with tempfile.TemporaryDirectory(dir=pieces.parent) as made:
             for name, data in joined.items():

@@ -48,30 +48,30 @@ def calls_of(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
 
 def messages_one_by_one(tree: ast.AST) -> list[int]:
     """Lines that call `isend` or `irecv`; named as the operation of a `P2POp` they are not called."""
-    found = []
+    lines = []
     for call in calls_of(tree, {"isend", "irecv"}):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if getattr(owner, "id", "") in ("dist", "distributed"):
-            found.append(call.lineno)
-    return sorted(found)
+            lines.append(call.lineno)
+    return sorted(lines)
 
 
 def clocks_that_do_not_wait(text: str, tree: ast.AST) -> list[int]:
     """Lines of `perf_counter` in functions, or in a cell's own code, that never wait for a device."""
-    lines, found = text.splitlines(), []
+    lines, clocks = text.splitlines(), []
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     for clock in calls_of(tree, {"perf_counter"}):
         around = [f for f in functions if f.lineno <= clock.lineno <= (f.end_lineno or f.lineno)]
         inner = max(around, key=lambda f: f.lineno, default=None)
         source = "\n".join(lines[inner.lineno - 1 : inner.end_lineno] if inner else lines)
         if source.count("perf_counter") > 1 and WORK.search(source) and not WAITS.search(text):
-            found.append(clock.lineno)
-    return sorted(set(found))[:1]
+            clocks.append(clock.lineno)
+    return sorted(set(clocks))[:1]
 
 
 def steps_that_wait(tree: ast.AST) -> list[int]:
     """Lines inside a loop over steps (it calls ``backward``) that bring a number to the host."""
-    found = set()
+    waits = set()
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For | ast.While) and any(calls_of(loop, {"backward"})):
             inner = [
@@ -82,8 +82,8 @@ def steps_that_wait(tree: ast.AST) -> list[int]:
             ]
             if inner:
                 continue  # the loop around a whole training: once is no step
-            found |= {call.lineno for call in calls_of(loop, {"item", "tolist"}) if not call.args}
-    return sorted(found)
+            waits |= {call.lineno for call in calls_of(loop, {"item", "tolist"}) if not call.args}
+    return sorted(waits)
 
 
 def backends_by_name(tree: ast.AST) -> list[int]:
@@ -126,17 +126,17 @@ def dead_ends(text: str, name: str, *, imported: bool = False) -> list[str]:
     if not NAMED.search(text):
         return []
     tree = ast.parse(text)
-    found = [(line, "isend or irecv outside a batch") for line in messages_one_by_one(tree)]
-    found += [
+    ends = [(line, "isend or irecv outside a batch") for line in messages_one_by_one(tree)]
+    ends += [
         (line, "a clock that never waits for the device") for line in clocks_that_do_not_wait(text, tree)
     ]
-    found += [(line, "a step that waits for the device") for line in steps_that_wait(tree)]
-    found += [(line, "gloo by name") for line in backends_by_name(tree)]
-    found += [(line, "an accelerator that may not be there") for line in accelerators_unasked(tree)]
+    ends += [(line, "a step that waits for the device") for line in steps_that_wait(tree)]
+    ends += [(line, "gloo by name") for line in backends_by_name(tree)]
+    ends += [(line, "an accelerator that may not be there") for line in accelerators_unasked(tree)]
     if imported:
-        found += [(line, "a question to CUDA at import") for line in asked_at_import(tree)]
+        ends += [(line, "a question to CUDA at import") for line in asked_at_import(tree)]
     lines = text.splitlines()
-    return [f"{name}: {what}: {lines[line - 1].strip()}" for line, what in sorted(found)]
+    return [f"{name}: {what}: {lines[line - 1].strip()}" for line, what in sorted(ends)]
 
 
 def cells(source: Path) -> Iterator[str]:
@@ -151,10 +151,10 @@ def cells(source: Path) -> Iterator[str]:
 
 def lesson_dead_ends(source: Path) -> list[str]:
     """Dead ends of a lesson; a cell that is no Python by itself is another rule's business."""
-    found = []
+    ends = []
     for cell in cells(source):
         try:
-            found += dead_ends(cell, source.stem)
+            ends += dead_ends(cell, source.stem)
         except SyntaxError:
             continue
-    return found
+    return ends

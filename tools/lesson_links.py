@@ -69,8 +69,8 @@ def navigation_problem(lesson: Path, lessons: Path) -> str:
 def dead_links(page: Path) -> list[str]:
     """Relative links of a notebook or a markdown file that lead to no file."""
     texts = markdown_of(page) if page.suffix == ".ipynb" else [page.read_text(encoding="utf-8")]
-    found = [link for text in texts for link in _LINK.findall(text)]
-    return [link for link in found if not (page.parent / link).exists()]
+    links = [link for text in texts for link in _LINK.findall(text)]
+    return [link for link in links if not (page.parent / link).exists()]
 
 
 def glossary_entries(glossary: Path) -> list[Entry]:
@@ -82,10 +82,10 @@ def glossary_entries(glossary: Path) -> list[Entry]:
     entries = []
     for line in glossary.read_text(encoding="utf-8").splitlines():
         if line.startswith("- "):
-            found = _ENTRY.fullmatch(line)
-            if found is None:
+            match = _ENTRY.fullmatch(line)
+            if match is None:
                 raise ValueError(f"write it as `- **term**: text [lesson](path)`: {line}")
-            entries.append(Entry(tuple(found["terms"].split(", ")), found["text"], found["lesson"]))
+            entries.append(Entry(tuple(match["terms"].split(", ")), match["text"], match["lesson"]))
     return entries
 
 

@@ -75,18 +75,18 @@ def paired(source: Path, present: NotebookNode | None) -> NotebookNode:
 
 def _matches(new: list[NotebookNode], old: list[NotebookNode]) -> list[NotebookNode | None]:
     """For each new cell the old one it continues: one of equal text, or the most similar at its place."""
-    found: list[NotebookNode | None] = [None] * len(new)
+    continued: list[NotebookNode | None] = [None] * len(new)
     before_keys, keys = ([(cell.cell_type, cell.source) for cell in cells] for cells in (old, new))
     matcher = difflib.SequenceMatcher(None, before_keys, keys, autojunk=False)
     for what, was, was_stop, now, now_stop in matcher.get_opcodes():
         if what == "equal":
-            found[now:now_stop] = old[was:was_stop]
+            continued[now:now_stop] = old[was:was_stop]
         for before in old[was:was_stop] if what == "replace" else ():
             likeness = {place: _likeness(before, new[place]) for place in range(now, now_stop)}
             best = max(likeness, key=likeness.__getitem__, default=None)
             if best is not None and likeness[best] >= LIKE_ENOUGH:
-                found[best], now = before, best + 1
-    return found
+                continued[best], now = before, best + 1
+    return continued
 
 
 def _likeness(before: NotebookNode, cell: NotebookNode) -> float:

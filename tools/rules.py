@@ -210,9 +210,9 @@ def machine_path_problems(files: list[Path]) -> list[Problem]:
         if path.suffix not in _TEXT_SUFFIXES or not path.is_file():
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-            found = _ONE_MACHINE.search(line)
-            if found:
-                problems.append(Problem(path, f"line {number}", f"a path of one machine: {found[0]}"))
+            match = _ONE_MACHINE.search(line)
+            if match:
+                problems.append(Problem(path, f"line {number}", f"a path of one machine: {match[0]}"))
     return problems
 
 

@@ -57,10 +57,10 @@ def newer_python(version: tuple[int, int] = sys.version_info[:2]) -> str | None:
     if version >= OLDEST_PYTHON:
         return None
     for minor in range(20, OLDEST_PYTHON[1] - 1, -1):
-        found = shutil.which(f"python3.{minor}")
+        program = shutil.which(f"python3.{minor}")
         # A version manager puts names on PATH that lead nowhere: ask each one.
-        if found and _answers(found, f"import sys; assert sys.version_info >= {OLDEST_PYTHON}"):
-            return found
+        if program and _answers(program, f"import sys; assert sys.version_info >= {OLDEST_PYTHON}"):
+            return program
     raise SetupError(
         f"{sys.executable} is Python {version[0]}.{version[1]}, and the workshop needs "
         f"{OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer. Install one, or name it: "

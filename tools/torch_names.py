@@ -66,15 +66,15 @@ def listed(private: Iterable[str]) -> set[str]:
         parts = info.name.split(".")
         if not (SKIPPED & set(parts) or any(part.startswith("_") for part in parts)):
             modules.append(info.name)
-    found: set[str] = set()
+    names: set[str] = set()
     for name in modules:
         # Some want what is not installed here, some refuse the machine.
         with contextlib.suppress(Exception):
-            found |= set(names_of(importlib.import_module(name)))
+            names |= set(names_of(importlib.import_module(name)))
     for whole in torch._C._dispatch_get_all_op_names():
         if whole.startswith(OPERATORS):
-            found.add("torch.ops." + whole.partition(".")[0].replace("::", "."))
-    return found
+            names.add("torch.ops." + whole.partition(".")[0].replace("::", "."))
+    return names
 
 
 def names_of(module: types.ModuleType) -> Iterator[str]:
@@ -265,11 +265,13 @@ def sources(root: Path = ROOT) -> Iterator[tuple[str, str]]:
 
 def too_new(uses: Iterable[Use], new: Mapping[str, str]) -> list[str]:
     """Each use of a name of the record, with the version that it wants."""
-    found = []
+    too_new_uses = []
     for use in uses:
         names = (*(f"{use.name}({word}" for word in use.keywords), use.name, *outer_names(use.name))
-        found += [f"{name.replace('(', '(..., ')} is of torch {new[name]}" for name in names if name in new]
-    return found
+        too_new_uses += [
+            f"{name.replace('(', '(..., ')} is of torch {new[name]}" for name in names if name in new
+        ]
+    return too_new_uses
 
 
 # ---------------------------------------------------------------------------- the installed torch
@@ -294,18 +296,18 @@ def is_module(name: str) -> bool:
 def is_there(name: str) -> bool:
     """Whether the installed torch has this name; what stands on a value, a device, say, is not looked at."""
     parts = name.split(".")
-    found: object = importlib.import_module(parts[0])
+    holder: object = importlib.import_module(parts[0])
     for number, part in enumerate(parts[1:], 2):
-        inside = isinstance(found, types.ModuleType | type) or "ops" in parts[1:number]
+        inside = isinstance(holder, types.ModuleType | type) or "ops" in parts[1:number]
         if not inside:
             return True
         whole = ".".join(parts[:number])
-        if hasattr(found, part):
-            found = getattr(found, part)
+        if hasattr(holder, part):
+            holder = getattr(holder, part)
         elif is_module(whole):
-            found = sys.modules[whole]
+            holder = sys.modules[whole]
         else:
-            return part in getattr(found, "__annotations__", {})
+            return part in getattr(holder, "__annotations__", {})
     return True
 
 
@@ -332,12 +334,12 @@ def main(words: list[str] | None = None) -> int:
         print("\n".join(sorted(listed(private_modules()))))
         return 0
     if how.step == "missing":
-        said = missing()
+        lines = missing()
     else:
         new = recorded(RECORD.read_text("utf-8"))
-        said = [f"{path}: {what}" for path, text in sources() for what in too_new(uses_in(text), new)]
-    print("\n".join(said) or "nothing")
-    return int(bool(said))
+        lines = [f"{path}: {what}" for path, text in sources() for what in too_new(uses_in(text), new)]
+    print("\n".join(lines) or "nothing")
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class Lab:
             path.unlink(missing_ok=True)
         # A process that ends gives its memory back first, its mark with it; its descriptors a moment later.
         wait_until(lambda: marked_processes(self.base.name) or sockets_below(self.base), ERROR_WITHIN)
-        found = {
+        left = {
             "processes": marked_processes(self.base.name),
             "sockets": sockets_below(self.base),
             "files": entries_below(self.base),
@@ -131,7 +131,7 @@ class Lab:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
         tempfile.tempdir = self._tempdir
         shutil.rmtree(self.base, ignore_errors=True)
-        return [f"{len(those)} {what} left: {those}" for what, those in found.items() if those]
+        return [f"{len(those)} {what} left: {those}" for what, those in left.items() if those]
 
     # -- the two engines ------------------------------------------------------------------------
 
@@ -238,22 +238,22 @@ class Lab:
 
     def _check_restart(self, ranks: launch.Ranks, outcome: Outcome, pids: list[int]) -> None:
         """The next cell fails at once and says what to do; a restart makes the ranks whole."""
-        asked = time.monotonic()
+        began = time.monotonic()
         try:
             ranks.run("print('not to be seen')")
             outcome.problems.append("a cell ran on a broken set of ranks")
         except launch.RankFailed as error:
-            if "%ranks restart" not in str(error) or time.monotonic() - asked > 1:
-                outcome.problems.append(f"after {time.monotonic() - asked:.1f} s: {error}")
+            if "%ranks restart" not in str(error) or time.monotonic() - began > 1:
+                outcome.problems.append(f"after {time.monotonic() - began:.1f} s: {error}")
         wait_until(lambda: _alive(pids), ERROR_WITHIN)
         if _alive(pids):
             outcome.problems.append(f"ranks still there: {_alive(pids)}")
         self.session()
-        asked = time.monotonic()
+        began = time.monotonic()
         ranks.restart()
         ranks.run(f"set_before = {self.kept}")
         if self._after(ranks, outcome):
-            outcome.goes_on = f"after a restart ({time.monotonic() - asked:.1f} s)"
+            outcome.goes_on = f"after a restart ({time.monotonic() - began:.1f} s)"
 
     def _count_left(self, outcome: Outcome, before: set[ProcessId]) -> None:
         """Processes that were not there before the fault; they have a moment to go."""

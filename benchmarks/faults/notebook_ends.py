@@ -125,8 +125,8 @@ def _kernel(base: Path, mark: str) -> Iterator[KernelManager]:
     """
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder, open(f"{folder}/stderr", "w+") as errors:
         manager = KernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
-        told = {"stdout": subprocess.DEVNULL, "stderr": errors}
-        manager.start_kernel(env={**os.environ, "TMPDIR": str(base), MARK: mark}, **told)
+        streams = {"stdout": subprocess.DEVNULL, "stderr": errors}
+        manager.start_kernel(env={**os.environ, "TMPDIR": str(base), MARK: mark}, **streams)
         try:
             yield manager
         except RuntimeError as error:

@@ -23,7 +23,7 @@ _LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FF
 def marked_processes(value: str) -> list[ProcessId]:
     """Living processes that were started with our mark, this one left out (it set the mark itself)."""
     wanted = f"{MARK}={value}".encode()
-    found = []
+    marked = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -31,8 +31,8 @@ def marked_processes(value: str) -> list[ProcessId]:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 process = ProcessId.of(int(entry.name))
                 if process is not None and process.alive():
-                    found.append(process)
-    return found
+                    marked.append(process)
+    return marked
 
 
 def sockets_below(directory: Path) -> list[str]:
@@ -65,14 +65,14 @@ def listeners_beyond_loopback(processes: list[ProcessId]) -> list[str]:
     """Addresses (hexadecimal, as in /proc/net/tcp) on which another machine could reach these processes."""
     leads = {lead for process in processes for lead in leads_of(process.pid)}
     inodes = {lead.removeprefix("socket:[").rstrip("]") for lead in leads if lead.startswith("socket:")}
-    found = []
+    listeners = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             _number, local, _remote, state, *rest = line.split()
             inside = local.split(":")[0] in _LOOPBACK
             if state == _LISTEN and rest[5] in inodes and not inside:
-                found.append(local)
-    return found
+                listeners.append(local)
+    return listeners
 
 
 def wait_until(nothing: Callable[[], object], seconds: float) -> float:

@@ -20,12 +20,12 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--together", action="store_true")
-    told = parser.parse_args()
-    if told.size != "full":
+    options = parser.parse_args()
+    if options.size != "full":
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    stage = Stage(told.name, told.folder, told.size, told.seconds, told.together)
+    stage = Stage(options.name, options.folder, options.size, options.seconds, options.together)
     stage.write()
-    importlib.import_module(f"benchmarks.gpu.{told.name}").run(stage)
+    importlib.import_module(f"benchmarks.gpu.{options.name}").run(stage)
     stage.end()
 
 

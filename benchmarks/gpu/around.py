@@ -101,10 +101,10 @@ def leased(stage: Stage) -> list[Row]:
     """A lease of the GPU by its UUID, taken and given back, in a process of its own."""
     if not stage.on_gpu:
         raise NotHere("no GPU to lease")
-    told = subprocess.run([sys.executable, "-c", LEASES], capture_output=True, text=True, timeout=60)
-    if told.returncode:
-        raise RuntimeError(told.stderr[-400:])
-    return [row("lease", None, "", text=told.stdout.strip())]
+    done = subprocess.run([sys.executable, "-c", LEASES], capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-400:])
+    return [row("lease", None, "", text=done.stdout.strip())]
 
 
 def profiled(stage: Stage) -> list[Row]:
@@ -154,20 +154,20 @@ def ranks(stage: Stage, n: int, share: bool) -> list[Row]:
         raise NotHere("the smallest walk starts one rank")
     limits = launch.Limits(timeout=80, share_gpu=share and stage.on_gpu)
     began = time.perf_counter()
-    told = launch.torchrun(SHARED, n, limits=limits)
+    result = launch.torchrun(SHARED, n, limits=limits)
     wanted = n * (n + 1) / 2
-    if told[0]["total"] != wanted:
-        raise ValueError(f"the sum over {n} ranks is {told[0]['total']}, not {wanted}")
-    return [row("start to end", time.perf_counter() - began, "s", device=told.device, rank=dict(told[0]))]
+    if result[0]["total"] != wanted:
+        raise ValueError(f"the sum over {n} ranks is {result[0]['total']}, not {wanted}")
+    return [row("start to end", time.perf_counter() - began, "s", device=result.device, rank=dict(result[0]))]
 
 
 def gloo_alone(stage: Stage) -> list[Row]:
     """Which collectives gloo takes CUDA tensors for. Ranks that share a GPU stage all through the host."""
-    told = subprocess.run([sys.executable, "-c", GLOO], capture_output=True, text=True, timeout=60)
-    if told.returncode:
-        raise RuntimeError(told.stderr[-400:])
-    found = json.loads(told.stdout.strip().splitlines()[-1])
-    return [row(name, float(not why), "(1: runs)", why=why) for name, why in found.items()]
+    done = subprocess.run([sys.executable, "-c", GLOO], capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-400:])
+    why_not = json.loads(done.stdout.strip().splitlines()[-1])
+    return [row(name, float(not why), "(1: runs)", why=why) for name, why in why_not.items()]
 
 
 def nsys(stage: Stage) -> list[Row]:
@@ -180,9 +180,9 @@ def nsys(stage: Stage) -> list[Row]:
         script = Path(folder, "product.py")
         script.write_text("import torch\na = torch.randn(512, 512, device='cuda')\n(a @ a).sum().item()\n")
         command = nsys_command(str(script), 1, str(Path(folder, "report")), python=sys.executable)
-        told = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder)
         made = [path.name for path in Path(folder).glob("*.nsys-rep")]
-    return [row("exit status", told.returncode, "", made=made, text=told.stderr[-600:])]
+    return [row("exit status", done.returncode, "", made=made, text=done.stderr[-600:])]
 
 
 def gpu_tests(stage: Stage) -> list[Row]:
@@ -205,9 +205,9 @@ def counted(command: list[str], limit: float, patience: float = 8.0, whole: Path
     After the limit it is interrupted, as by a person, and so it still says why tests failed, if it can within
     its ``patience`` seconds. Then its process group is ended. whole: a file for all that it said.
     """
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
         with subprocess.Popen(
-            command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         ) as child:
             try:
                 child.wait(limit)
@@ -220,8 +220,8 @@ def counted(command: list[str], limit: float, patience: float = 8.0, whole: Path
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
-        said.seek(0)
-        text = said.read()
+        output.seek(0)
+        text = output.read()
     if whole:
         whole.write_text(text, "utf-8")
     verdicts = {test: word for word, test in VERDICT.findall(text)}  # the last of those that ran again

@@ -30,13 +30,13 @@ def run(stage: Stage) -> None:
 def clocks() -> list[Row]:
     """What nvidia-smi says, read before the products run."""
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"],
             capture_output=True, text=True, timeout=20, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise NotHere(f"nvidia-smi does not answer: {error}") from None
-    values = [value.strip() for value in told.stdout.splitlines()[0].split(",")]
+    values = [value.strip() for value in done.stdout.splitlines()[0].split(",")]
     return [row("nvidia-smi", None, "", said=dict(zip(QUERY.split(","), values, strict=True)))]
 
 
@@ -44,11 +44,11 @@ def doctor(stage: Stage) -> list[Row]:
     """`workshop doctor`, in its own words."""
     if stage.size == "ci":
         raise NotHere("the smallest walk leaves the doctor to its own tests")
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "workshop", "doctor"],
         capture_output=True, text=True, timeout=80, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    return [row("workshop doctor, exit status", told.returncode, "", text=told.stdout[-6000:])]
+    return [row("workshop doctor, exit status", done.returncode, "", text=done.stdout[-6000:])]
 
 
 def products(stage: Stage, kind: str) -> list[Row]:
@@ -172,8 +172,8 @@ def calibrated(stage: Stage) -> list[Row]:
         raise NotHere("the smallest walk leaves calibrate() to its own tests")
     from workshop.measure.machine import calibrate
 
-    found = calibrate(2, repeats=stage.sized(5, 1), save=False)
-    rows = [row(f"host, {kind}", rate, "FLOP/s") for kind, rate in found["peak_flops"].items()]
-    rows.append(row("host, memory", found["memory_bandwidth"], "B/s"))
-    rows.append(row("gloo all-reduce", found["bytes_per_second"], "B/s", latency=found["latency_seconds"]))
+    rates = calibrate(2, repeats=stage.sized(5, 1), save=False)
+    rows = [row(f"host, {kind}", rate, "FLOP/s") for kind, rate in rates["peak_flops"].items()]
+    rows.append(row("host, memory", rates["memory_bandwidth"], "B/s"))
+    rows.append(row("gloo all-reduce", rates["bytes_per_second"], "B/s", latency=rates["latency_seconds"]))
     return rows

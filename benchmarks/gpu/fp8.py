@@ -59,7 +59,7 @@ def products(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
     flops = 2 * rows * inputs * outputs
     left, right = x.bfloat16(), w.bfloat16()
     base = seconds_of(lambda: left @ right.t(), stage.sized(20, 3))
-    said = [row("bf16", flops / base, "FLOP/s")]
+    lines = [row("bf16", flops / base, "FLOP/s")]
     one = torch.ones((), device=stage.device)
     by_row = torch.ones(rows, 1, device=stage.device), torch.ones(1, outputs, device=stage.device)
     eight, other = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
@@ -78,11 +78,11 @@ def products(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
         try:
             seconds = seconds_of(work, stage.sized(20, 3))
         except RuntimeError as error:  # a way that this build refuses leaves the others their numbers
-            said.append(row(words, None, "FLOP/s", why=str(error)[:200]))
+            lines.append(row(words, None, "FLOP/s", why=str(error)[:200]))
             continue
-        said.append(row(words, flops / seconds, "FLOP/s", takes_bytes=bytes_taken(work)))
-        said.append(row(f"{words}, times bf16", base / seconds, ""))
-    return said
+        lines.append(row(words, flops / seconds, "FLOP/s", takes_bytes=bytes_taken(work)))
+        lines.append(row(f"{words}, times bf16", base / seconds, ""))
+    return lines
 
 
 def torchao_layer(stage: Stage, shape: tuple[int, int, int], wanted: float | None = None) -> list[Row]:
@@ -94,7 +94,7 @@ def torchao_layer(stage: Stage, shape: tuple[int, int, int], wanted: float | Non
     rows, inputs, outputs = shape
     x = torch.randn(rows, inputs, device=stage.device, dtype=torch.bfloat16, requires_grad=True)
     upstream = torch.randn(rows, outputs, device=stage.device, dtype=torch.bfloat16)
-    said, base = [], 0.0
+    lines, base = [], 0.0
     torch.compiler.reset()  # else the eighth compiled layer of a process would be the last
     for name in ("bf16", "tensorwise", "rowwise") if stage.on_gpu else ("bf16", "tensorwise"):
         linear = nn.Linear(inputs, outputs, bias=False, device=stage.device, dtype=torch.bfloat16)
@@ -112,20 +112,20 @@ def torchao_layer(stage: Stage, shape: tuple[int, int, int], wanted: float | Non
         try:
             seconds = seconds_of(work, stage.sized(10, 2))
         except RuntimeError as error:
-            said.append(row(f"{name}, forward and backward", None, "s", why=str(error)[:200]))
+            lines.append(row(f"{name}, forward and backward", None, "s", why=str(error)[:200]))
             continue
         base = seconds if name == "bf16" else base
-        said.append(row(f"{name}, forward and backward", seconds, "s", takes_bytes=bytes_taken(work)))
+        lines.append(row(f"{name}, forward and backward", seconds, "s", takes_bytes=bytes_taken(work)))
         if name != "bf16" and base:
             target = wanted if name == "tensorwise" and stage.on_gpu else None
-            said.append(row(f"{name}, times bf16", base / seconds, "", target))
-    return said
+            lines.append(row(f"{name}, times bf16", base / seconds, "", target))
+    return lines
 
 
 def by_hand(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
     """Forward and backward of one layer, rounding included, beside the same layer in bf16."""
     rows, inputs, outputs = shape
-    said, base = [], 0.0
+    lines, base = [], 0.0
     plain = nn.Linear(inputs, outputs, bias=False, device=stage.device, dtype=torch.bfloat16)
     x = torch.randn(rows, inputs, device=stage.device, dtype=torch.bfloat16, requires_grad=True)
     upstream = torch.randn(rows, outputs, device=stage.device, dtype=torch.bfloat16)
@@ -143,12 +143,12 @@ def by_hand(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
         try:
             seconds = seconds_of(work, stage.sized(10, 2))
         except RuntimeError as error:
-            said.append(row(f"{words}, forward and backward", None, "s", why=str(error)[:200]))
+            lines.append(row(f"{words}, forward and backward", None, "s", why=str(error)[:200]))
             continue
         base = base or seconds
         beside = {"times_bf16": base / seconds, "takes_bytes": bytes_taken(work)}
-        said.append(row(f"{words}, forward and backward", seconds, "s", **beside))
-    return said
+        lines.append(row(f"{words}, forward and backward", seconds, "s", **beside))
+    return lines
 
 
 def steps(stage: Stage, through: str) -> list[Row]:

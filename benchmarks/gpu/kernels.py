@@ -45,13 +45,13 @@ def norms(stage: Stage, shape: tuple[int, int]) -> list[Row]:
         from workshop.facts.catalogue import device
 
         bound = 2 * x.nbytes / device(catalogue_name()).memory_bandwidth
-    said, right = [], eager(x, weight)
+    rows, right = [], eager(x, weight)
     for name, work in ways.items():
         worst = float((work() - right).abs().max())
         if worst > 1e-3:
             raise ValueError(f"{name} is off by {worst}")
-        said.append(row(name, seconds_of(work, stage.sized(50, 3)), "s", bound, worst_difference=worst))
-    return said
+        rows.append(row(name, seconds_of(work, stage.sized(50, 3)), "s", bound, worst_difference=worst))
+    return rows
 
 
 def attention(stage: Stage, length: int) -> list[Row]:
@@ -67,7 +67,7 @@ def attention(stage: Stage, length: int) -> list[Row]:
     )
     upstream = torch.randn_like(q)
     flops = 3.5 * 2 * 2 * batch * heads * length**2 * width / 2  # causal: half; backward 2.5 times forward
-    said = []
+    rows = []
     backends = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
     if stage.on_gpu:
         backends |= {"efficient": SDPBackend.EFFICIENT_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -83,10 +83,10 @@ def attention(stage: Stage, length: int) -> list[Row]:
         try:
             seconds = seconds_of(work, stage.sized(10, 2))
         except RuntimeError as error:
-            said.append(row(name, None, "FLOP/s", why=str(error)[:200]))
+            rows.append(row(name, None, "FLOP/s", why=str(error)[:200]))
             continue
-        said.append(row(name, flops / seconds, "FLOP/s", predicted(stage, name, length, width)))
-    return said
+        rows.append(row(name, flops / seconds, "FLOP/s", predicted(stage, name, length, width)))
+    return rows
 
 
 def predicted(stage: Stage, name: str, length: int, width: int) -> float | None:

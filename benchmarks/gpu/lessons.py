@@ -46,9 +46,9 @@ FIRST = (*ALONE, "22_", "25_", "53_", "56_", "52_", "15_", "17_", "41_", "43_")
 
 def notebooks() -> list[Path]:
     """All lessons, those that a GPU changes most first."""
-    found = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
+    pages = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
     rank = {prefix: place for place, prefix in enumerate(FIRST)}
-    return sorted(found, key=lambda path: (rank.get(path.name[:3], len(FIRST)), path.name))
+    return sorted(pages, key=lambda path: (rank.get(path.name[:3], len(FIRST)), path.name))
 
 
 def run(stage: Stage) -> None:
@@ -167,10 +167,10 @@ def kept_outputs(stored: Path, executed: Path) -> list[Row]:
     for cell in new.cells:
         if cell.cell_type != "code":
             continue
-        said = text_of(cell)
-        if said:
-            cells[cell.get("id")], sources[cell.get("id")] = said, code_digest(cell.source)
-        if TAG in cell.metadata.get("tags", []) and compared(said) != before.get(cell.get("id"), ""):
+        printed = text_of(cell)
+        if printed:
+            cells[cell.get("id")], sources[cell.get("id")] = printed, code_digest(cell.source)
+        if TAG in cell.metadata.get("tags", []) and compared(printed) != before.get(cell.get("id"), ""):
             other.append(cell.get("id"))
     more = {"cells": cells, "sources": sources, "other": other, "code": lesson_digest(stored)}
     return [row("cells that read otherwise", len(other), "cells", 0, **more)]

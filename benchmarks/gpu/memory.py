@@ -60,7 +60,7 @@ BEFORE = ROOT / "data" / "measurements" / "gpu" / REHEARSED
 
 def configurations(size: str) -> dict[str, dict[str, Any]]:
     """Keywords of `train_once` by a name that says them."""
-    found = {}
+    by_name = {}
     for shape, precision, recompute, batch, length in {"full": FULL, "toy": TOY, "ci": TOY[:1]}[size]:
         layers, hidden, heads, words, tied = SHAPES[shape]
         model = {
@@ -72,11 +72,11 @@ def configurations(size: str) -> dict[str, dict[str, Any]]:
             "ffn_hidden_size": 64 * round(8 * hidden / 3 / 64),
             "tied_embeddings": tied,
         }
-        found[f"{shape} {precision} recompute {recompute} {batch}x{length}"] = {
+        by_name[f"{shape} {precision} recompute {recompute} {batch}x{length}"] = {
             "model": model, "precision": precision, "recompute": recompute,
             "micro_batch": batch, "seq_len": length,
         }  # fmt: skip
-    return found
+    return by_name
 
 
 def run(stage: Stage) -> None:
@@ -94,9 +94,11 @@ def run(stage: Stage) -> None:
         needs=40 if missing else 1,
     ):
         return
-    told = {line["what"]: line for line in stage.record["parts"]["rehearsals"]["rows"]}
+    rehearsed = {line["what"]: line for line in stage.record["parts"]["rehearsals"]["rows"]}
     for name, keywords in chosen.items():
-        stage.part(name, lambda name=name, keywords=keywords: measured(stage, name, keywords, told), needs=15)
+        stage.part(
+            name, lambda name=name, keywords=keywords: measured(stage, name, keywords, rehearsed), needs=15
+        )
     stage.part("errors", lambda: errors(stage), needs=0)
 
 
@@ -110,15 +112,15 @@ def rehearsals(chosen: dict[str, dict[str, Any]], workers: int, limit: float) ->
             return None, None
         how = {"keywords": keywords, "pretend_cuda": True, "timeout_seconds": left}
         try:
-            told = rehearse(train_once, 1, **how)
+            rehearsal = rehearse(train_once, 1, **how)
         except RehearsalError as error:
             print(str(error)[-800:], flush=True)
             return None, None
-        return told.peak_bytes, told.reserved_bytes
+        return rehearsal.peak_bytes, rehearsal.reserved_bytes
 
     with ThreadPoolExecutor(workers) as pool:
-        found = zip(chosen, pool.map(peaks, chosen.values()), strict=True)
-        return [row(name, peak, "B rehearsed", reserved=reserved) for name, (peak, reserved) in found]
+        all_peaks = zip(chosen, pool.map(peaks, chosen.values()), strict=True)
+        return [row(name, peak, "B rehearsed", reserved=reserved) for name, (peak, reserved) in all_peaks]
 
 
 def rehearse_before(path: Path, size: str, seconds: float) -> tuple[int, int]:
@@ -173,8 +175,10 @@ def measured(stage: Stage, name: str, keywords: dict[str, Any], known: dict[str,
     from workshop import predict_memory
 
     cluster = f"1x{catalogue_name()}" if stage.on_gpu else "1xH200"
-    told = predict_memory(run_of(keywords, cluster))
-    allocates, reserves, takes = (float(max(one)) for one in (told.allocated, told.reserved, told.device))
+    prediction = predict_memory(run_of(keywords, cluster))
+    allocates, reserves, takes = (
+        float(max(one)) for one in (prediction.allocated, prediction.reserved, prediction.device)
+    )
     rehearsed, rehearsed_reserved = (known.get(name, {}).get(key) for key in ("measured", "reserved"))
     if not stage.on_gpu:
         train_once(**keywords, steps=1)
@@ -188,7 +192,7 @@ def measured(stage: Stage, name: str, keywords: dict[str, Any], known: dict[str,
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     free, _ = torch.cuda.mem_get_info()
     # cuBLAS's own, which no rehearsal has; parts are arrays by pipeline stage
-    workspace = float(max(told.parts["workspace"])) if "workspace" in told.parts else 0.0
+    workspace = float(max(prediction.parts["workspace"])) if "workspace" in prediction.parts else 0.0
     return [
         row("allocated, beside the closed form", allocated, "B", allocates),
         row("allocated, beside the rehearsal", allocated, "B", rehearsed and rehearsed + workspace),
@@ -205,14 +209,16 @@ def measured(stage: Stage, name: str, keywords: dict[str, Any], known: dict[str,
 
 def errors(stage: Stage) -> list[Row]:
     """Median and worst of predicted over measured, minus one, in per cent."""
-    found: dict[str, list[float]] = {}
+    by_what: dict[str, list[float]] = {}
     for part in stage.record["parts"].values():
         for line in part["rows"]:
             if line["predicted"] and line["measured"]:
-                found.setdefault(line["what"], []).append(abs(line["predicted"] / line["measured"] - 1) * 100)
+                by_what.setdefault(line["what"], []).append(
+                    abs(line["predicted"] / line["measured"] - 1) * 100
+                )
     wanted = {"allocated, beside the rehearsal": (2.0, 5.0), "allocated, beside the closed form": (3.0, None)}
     rows = []
-    for what, values in found.items():
+    for what, values in by_what.items():
         median, worst = wanted.get(what, (None, None))
         rows.append(row(f"median error, {what}", statistics.median(values), "%", median, number=len(values)))
         rows.append(row(f"worst error, {what}", max(values), "%", worst))

@@ -120,7 +120,7 @@ def sparse(stage: Stage) -> list[Row]:
         raise NotHere("a CPU has no 2:4 kernels")
     from torch.sparse import to_sparse_semi_structured
 
-    said = []
+    rows = []
     for size in (4096, 8192, 16384):
         w = torch.randn(size, size, device=stage.device, dtype=torch.bfloat16)
         kept = w.view(-1, 4).abs().argsort(1).argsort(1) >= 2
@@ -129,8 +129,8 @@ def sparse(stage: Stage) -> list[Row]:
         thin = to_sparse_semi_structured(w)
         dense, half = seconds_of(lambda w=w, x=x: w @ x), seconds_of(lambda thin=thin, x=x: thin @ x)
         error = float(((thin @ x) - (w @ x)).float().norm() / (w @ x).float().norm())
-        said.append(row(f"{size}: times dense", dense / half, "", 2.0, relative_error=error))
-    return said
+        rows.append(row(f"{size}: times dense", dense / half, "", 2.0, relative_error=error))
+    return rows
 
 
 def qlora(stage: Stage, way: str) -> list[Row]:

@@ -48,12 +48,12 @@ def served(stage: Stage, batch: int) -> list[Row]:
             seconds = time.perf_counter() - began
     answers = sorted(took for tokens, took in server.steps if tokens <= batch)
     between = answers[len(answers) // 2] if answers else None
-    told = predicted(spec, batch, prompt, output) if stage.on_gpu else (None, None)
+    prediction = predicted(spec, batch, prompt, output) if stage.on_gpu else (None, None)
     by_bytes = seconds_by_bytes(spec, batch, prompt + output // 2) if stage.on_gpu else None
     rate, bound = between and batch / between, by_bytes and batch / by_bytes
     return [
-        row("tokens/s of answers", batch * output / seconds, "tokens/s", told[0]),
-        row("between two tokens", between, "s", told[1]),
+        row("tokens/s of answers", batch * output / seconds, "tokens/s", prediction[0]),
+        row("between two tokens", between, "s", prediction[1]),
         row("tokens/s between two tokens, beside bytes alone", rate, "tokens/s", bound),
     ]
 
@@ -76,5 +76,5 @@ def predicted(spec: ModelSpec, batch: int, prompt: int, output: int) -> tuple[fl
     from workshop.predict.serving.prediction import predict_serving
 
     run = Run(spec, f"1x{catalogue_name()}", Layout(precision="bf16"), batch, prompt + output)
-    told = predict_serving(Serving(run), prompt, output, batch)
-    return told.tokens_per_second, told.time_between_tokens
+    prediction = predict_serving(Serving(run), prompt, output, batch)
+    return prediction.tokens_per_second, prediction.time_between_tokens

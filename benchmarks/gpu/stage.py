@@ -126,8 +126,8 @@ class Stage:
         self._keep(name, {"status": "running", "rows": [], **({"earlier": kept} if kept else {})})
         ended = self._ended(work)
         self._keep(name, kept if kept and ended["status"] != "done" else ended)
-        said = f"{ended['status']} {ended.get('why', '')} {ended['seconds']} s"
-        print(f"[{self.name}] {name}: {said}", flush=True)
+        ending = f"{ended['status']} {ended.get('why', '')} {ended['seconds']} s"
+        print(f"[{self.name}] {name}: {ending}", flush=True)
         if self.on_gpu:
             try:
                 forget_everything()
@@ -158,8 +158,8 @@ class Stage:
             ended = {"status": "left out", "why": str(why), "rows": []}
         except Exception as error:  # noqa: BLE001 whatever a part dies of is what its record is for
             last = traceback.format_exc().strip().splitlines()[-6:]
-            told = f"{type(error).__name__}: {error}"[:2100]
-            ended = {"status": "failed", "why": told, "trace": last, "rows": []}
+            why = f"{type(error).__name__}: {error}"[:2100]
+            ended = {"status": "failed", "why": why, "trace": last, "rows": []}
         return {**ended, "seconds": round(time.perf_counter() - began, 2), **about_the_run(self.record)}
 
     def end(self) -> None:

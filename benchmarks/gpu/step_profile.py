@@ -26,11 +26,11 @@ LONGEST = 40  # kernels that are kept by name
 
 def by_kind(kernels: Mapping[str, float]) -> dict[str, float]:
     """Seconds by what kernels are for, longest first; of `KINDS`, and of `REST` for all others."""
-    found: dict[str, float] = {}
+    kinds: dict[str, float] = {}
     for name, seconds in kernels.items():
         kind = next((kind for kind, pattern in KINDS if re.search(pattern, name)), REST)
-        found[kind] = found.get(kind, 0.0) + seconds
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+        kinds[kind] = kinds.get(kind, 0.0) + seconds
+    return dict(sorted(kinds.items(), key=lambda pair: -pair[1]))
 
 
 def kernel_seconds(block: Callable[[], float], steps: int) -> dict[str, float]:

@@ -23,8 +23,8 @@ NAMES = {
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
     """Every stage's record that is in the folder, in the order of stages."""
-    found = {name: folder / f"{name}.json" for name in NAMES}
-    return {name: json.loads(path.read_text("utf-8")) for name, path in found.items() if path.exists()}
+    files = {name: folder / f"{name}.json" for name in NAMES}
+    return {name: json.loads(path.read_text("utf-8")) for name, path in files.items() if path.exists()}
 
 
 def table(folder: Path) -> str:
@@ -35,10 +35,10 @@ def table(folder: Path) -> str:
         lines += ["", f"{NAMES[name]}: {record['status']} ({about})"]
         if record.get("note"):
             lines.append(f"  {record['note']}")
-        for part, said in record["parts"].items():
-            if said["status"] != "done":
-                lines.append(f"  {part}: {said['status']}: {said.get('why', '')[:150]}")
-            for row in said["rows"]:
+        for part, part_record in record["parts"].items():
+            if part_record["status"] != "done":
+                lines.append(f"  {part}: {part_record['status']}: {part_record.get('why', '')[:150]}")
+            for row in part_record["rows"]:
                 lines.append(_line(part, row))
     return "\n".join(lines).strip() or f"no record in {folder}"
 

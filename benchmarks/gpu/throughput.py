@@ -90,12 +90,12 @@ class Contender:
     def train(self, seconds: float) -> dict[str, float]:
         """Let it train; what it measured. TimeoutExpired or RuntimeError where that failed."""
         try:
-            said, errors = self.child.communicate(f"{free_port(20_000)}\n", timeout=seconds)
+            output, errors = self.child.communicate(f"{free_port(20_000)}\n", timeout=seconds)
         finally:
             self.end()
         if self.child.returncode:
             raise RuntimeError(f"{self.job['loop']} ended with {self.child.returncode}: {errors[-1500:]}")
-        measured: dict[str, float] = json.loads(said.strip().splitlines()[-1])
+        measured: dict[str, float] = json.loads(output.strip().splitlines()[-1])
         return measured
 
     def end(self) -> None:
@@ -133,8 +133,8 @@ def run(stage: Stage) -> None:
 def words(stage: Stage, one: tuple[str, str, bool, bool]) -> str:
     """The part's name."""
     name, loop, compiled, bf16 = one
-    told = f"{name}, {loop}{', compiled' if compiled else ''}"
-    return told + (", bf16" if bf16 and stage.size != "full" else "")
+    text = f"{name}, {loop}{', compiled' if compiled else ''}"
+    return text + (", bf16" if bf16 and stage.size != "full" else "")
 
 
 def sequences(name: str, size: str) -> int:
@@ -228,7 +228,7 @@ def turns(clock: Any, block: Callable[[], float], device: torch.device, blocks: 
     return {"seconds": statistics.median(seconds[1:]), "loss": loss, "peak_bytes": peak}
 
 
-def contend(told: dict[str, Any]) -> dict[str, float]:
+def contend(wanted: dict[str, Any]) -> dict[str, float]:
     """One contender as a rank of the default group; seconds a step, the loss it ended with, peak bytes.
 
     Or, where it is asked for ``kernels``, seconds a step of each of them.
@@ -236,8 +236,8 @@ def contend(told: dict[str, Any]) -> dict[str, float]:
     from benchmarks.train_loop_rank import CONTENDERS, Clock
     from workshop.train.group import join_group
 
-    job = argparse.Namespace(**told)
-    job.model, job.global_batch = json.dumps(told["model"], default=str), job.micro_batch
+    job = argparse.Namespace(**wanted)
+    job.model, job.global_batch = json.dumps(wanted["model"], default=str), job.micro_batch
     warnings.filterwarnings("ignore")
     device = join_group()
     for name in PLACE:  # else Accelerate puts one rank into DDP, which copies gradients and cuts layers
@@ -245,21 +245,21 @@ def contend(told: dict[str, Any]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         make = bare if job.loop == "bare" else CONTENDERS[job.loop]
         block = make(job, device, Path(folder))
-        if told.get("kernels"):
+        if wanted.get("kernels"):
             return kernel_seconds(block, job.steps)
-        return turns(Clock(device, job.steps), block, device, told.get("blocks", 3))
+        return turns(Clock(device, job.steps), block, device, wanted.get("blocks", 3))
 
 
 def main() -> None:
     """The process of one contender; its last line is JSON."""
     import torch.distributed as dist
 
-    told = json.loads(sys.argv[1])
+    wanted = json.loads(sys.argv[1])
     importlib.import_module("benchmarks.train_loop_rank")
-    if told["loop"] in LIBRARY:
-        importlib.import_module(LIBRARY[told["loop"]])
+    if wanted["loop"] in LIBRARY:
+        importlib.import_module(LIBRARY[wanted["loop"]])
     os.environ["MASTER_PORT"] = sys.stdin.readline().strip()
-    print(json.dumps(contend(told)))
+    print(json.dumps(contend(wanted)))
     sys.stdout.flush()
     gc.collect()
     dist.destroy_process_group()

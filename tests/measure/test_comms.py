@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from workshop import launch
-from workshop.measure.comms import Collective, tabulate, wire_bytes
+from workshop.measure.comms import Collective, tabulate
 
 HERE = Path(__file__).resolve().parent
 
@@ -35,14 +35,15 @@ def test_every_collective_of_two_real_ranks():
         ("reduce_scatter", 75.0),
         ("broadcast", 100.0),
         ("recv", 0.0),
+        ("somebody::own_collective", 100.0),
     ],
 )
 def test_ring_bytes_of_four_ranks(name, expected):
-    assert wire_bytes(name, 100, 4) == expected
+    assert Collective(name, "world", 4, 100).wire_bytes == expected
 
 
 def test_a_group_of_one_sends_nothing():
-    assert wire_bytes("all_reduce", 100, 1) == 0
+    assert Collective("all_reduce", "world", 1, 100).wire_bytes == 0
 
 
 def test_calls_of_a_kind_become_one_row():

@@ -9,15 +9,14 @@ import pytest
 
 from workshop.facts.catalogue import cluster
 from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
+from workshop.facts.traffic import COLLECTIVES, wire_bytes
 from workshop.predict.collectives import (
-    COLLECTIVES,
     DISPATCHERS,
     Wires,
     network_share,
     network_start,
     node_curve,
     sent_copies,
-    wire_bytes,
 )
 from workshop.predict.time.rates import rates_of
 
@@ -32,6 +31,7 @@ def test_bytes_are_the_ring_bounds():
     )
     assert wire_bytes("all_to_all", 1000, 4) == 750
     assert wire_bytes("send", 1000, 2) == 1000
+    assert wire_bytes("all_reduce", np.array([1000, 2000]), np.array([4, 1])).tolist() == [1500, 0]
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

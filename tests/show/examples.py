@@ -66,6 +66,9 @@ PICTURES = {
     "chance_to_be_found": lambda: show.chance_to_be_found(
         {"few": (2, 3), "many": (9, 4)}, {"few": {0.5: 0.2, 0.9: 0.9}}
     ),
+    "bits_held": lambda: show.bits_held(
+        {"small": {1: [0.9, 1.0], 2: [1.5]}, "large": {1: [1.0], 4: [1.6]}}, "bits of facts", {"all": [1, 2]}
+    ),
     "reach_and_leak": lambda: show.reach_and_leak(
         {0.1: 0.98, 1.0: 0.6}, {0.1: [0.97, 0.99], 1.0: [0.61]}, {0.0: [0.7, 0.9], 1.0: [0.2]}, 0.05
     ),

@@ -266,6 +266,17 @@ def test_the_quickest_split_is_marked_where_the_longer_job_is_shortest():
     assert "2 GPUs write in the quickest step, 3 s; all in turns 2 s" in repr(picture)
 
 
+def test_bits_held_are_a_mean_and_a_point_for_each_seed():
+    picture = PICTURES["bits_held"]()
+    (axis,) = picture.figure.axes
+    small, its_seeds, large, _, most = axis.lines
+    assert (list(small.get_xdata()), list(small.get_ydata())) == ([1, 2], [0.95, 1.5])
+    assert (list(its_seeds.get_xdata()), list(its_seeds.get_ydata())) == ([1, 1, 2], [0.9, 1.0, 1.5])
+    assert list(large.get_xdata()) == [1, 4]
+    assert list(most.get_ydata()) == [1, 2]
+    assert "small: 0.95 at 1, 1.50 at 2; large: 1.00 at 1, 1.60 at 4" in repr(picture)
+
+
 def test_runs_stand_beside_what_was_predicted_and_what_was_lost_beside_before():
     picture = PICTURES["reach_and_leak"]()
     liked, lost = picture.figure.axes

@@ -65,13 +65,13 @@ def write_lessons(into: Path) -> None:
     folder = ROOT / "notebooks"
     lessons.write_lessons(folder, into / "notebooks", into / "_static" / "pictures")
     shutil.copy(folder / "glossary.md", into / "notebooks" / "glossary.md")
-    known, said = lessons.read_lessons(folder), lessons.read_days(ROOT / "docs" / "days.toml")
+    known, of_day = lessons.read_lessons(folder), lessons.read_days(ROOT / "docs" / "days.toml")
     lines, places = [], []
     for day, some in lessons.days(known):
-        (into / "notebooks" / day / "index.md").write_text(lessons.day_page(said[day], some), "utf-8")
+        (into / "notebooks" / day / "index.md").write_text(lessons.day_page(of_day[day], some), "utf-8")
         minutes = lessons.hours(sum(lesson.minutes for lesson in some))
-        link = f"[{said[day]['title']}](notebooks/{day}/index.md)"
-        lines.append(f"| {link} | {said[day]['teaches']} | {len(some)} | {minutes} |")
+        link = f"[{of_day[day]['title']}](notebooks/{day}/index.md)"
+        lines.append(f"| {link} | {of_day[day]['teaches']} | {len(some)} | {minutes} |")
         places.append(f"notebooks/{day}/index")
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     text = text.replace("<!-- days -->", "\n".join(lines)).replace("<!-- places -->", "\n".join(places))
@@ -167,12 +167,12 @@ def main() -> int:
     options = parser.parse_args()
     began = time.monotonic()
     warnings = build(options.into.resolve(), options.parallel)
-    found = check(options.into.resolve() / "html")
-    for problem in found.problems:
+    checked = check(options.into.resolve() / "html")
+    for problem in checked.problems:
         print(f"docs: {problem}", file=sys.stderr)
     print(
-        f"docs: {found.pages} pages, {found.links:,} links, {found.pictures} pictures, "
-        f"{len(found.problems)} problems, {warnings} warnings, {time.monotonic() - began:.0f} s"
+        f"docs: {checked.pages} pages, {checked.links:,} links, {checked.pictures} pictures, "
+        f"{len(checked.problems)} problems, {warnings} warnings, {time.monotonic() - began:.0f} s"
     )
     print(f"docs: open {options.into / 'html' / 'index.html'}")
-    return 1 if found.problems or warnings else 0
+    return 1 if checked.problems or warnings else 0

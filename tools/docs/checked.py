@@ -58,22 +58,22 @@ def check(folder: Path) -> Checked:
     """Every page below ``folder``."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.html"))}
     pages = {path: Page(text) for path, text in texts.items()}
-    found = Checked(pages=len(pages))
+    checked = Checked(pages=len(pages))
     for path, page in pages.items():
         name = path.relative_to(folder).as_posix()
         for link in page.links:
-            _follow(link, path, pages, found, name)
+            _follow(link, path, pages, checked, name)
         for address in page.loaded:
             if urlsplit(address).scheme in OUTSIDE or address.startswith("//"):
-                found.problems.append(f"{name}: loads {address} from elsewhere")
+                checked.problems.append(f"{name}: loads {address} from elsewhere")
             elif not (path.parent / unquote(urlsplit(address).path)).is_file():
-                found.problems.append(f"{name}: no file {address}")
-        found.pictures += len(page.pictures)
+                checked.problems.append(f"{name}: no file {address}")
+        checked.pictures += len(page.pictures)
         wordless = [picture.get("src", "") for picture in page.pictures if not picture.get("alt", "").strip()]
-        found.problems += [f"{name}: a picture without words: {source}" for source in wordless]
-        found.problems += [f"{name}: a drawing without words"] * page.unnamed
-        found.problems += [f"{name}: names {place}" for place in sorted(set(MACHINE.findall(texts[path])))]
-    return found
+        checked.problems += [f"{name}: a picture without words: {source}" for source in wordless]
+        checked.problems += [f"{name}: a drawing without words"] * page.unnamed
+        checked.problems += [f"{name}: names {place}" for place in sorted(set(MACHINE.findall(texts[path])))]
+    return checked
 
 
 @functools.cache
@@ -83,21 +83,21 @@ def _target(folder: Path, place: str) -> Path | None:
     return target if target.is_file() else None
 
 
-def _follow(link: str, path: Path, pages: dict[Path, Page], found: Checked, name: str) -> None:
+def _follow(link: str, path: Path, pages: dict[Path, Page], checked: Checked, name: str) -> None:
     """Count one link, and say where it leads to nothing."""
     parts = urlsplit(link)
     if parts.scheme in OUTSIDE:
-        found.outside += 1
+        checked.outside += 1
         host = r"([\w-]+\.)+[a-z]{2,}|127\.0\.0\.1(:\d+)?"
         if parts.scheme != "mailto" and not re.fullmatch(host, parts.netloc.lower()):
-            found.problems.append(f"{name}: {link} is no address")
+            checked.problems.append(f"{name}: {link} is no address")
         return
-    found.links += 1
+    checked.links += 1
     if parts.scheme or link.startswith("//"):
-        found.problems.append(f"{name}: {link} is no address")
+        checked.problems.append(f"{name}: {link} is no address")
         return
     target = _target(path.parent, parts.path) if parts.path else path
     if target is None:
-        found.problems.append(f"{name}: no page {link}")
+        checked.problems.append(f"{name}: no page {link}")
     elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
-        found.problems.append(f"{name}: no place {link}")
+        checked.problems.append(f"{name}: no place {link}")

@@ -62,10 +62,10 @@ class RememberingPythonDomain(PythonDomain):
             self._last_parts = {_last_part(each) for each in self.objects}
         if _last_part(name.removesuffix("()")) not in self._last_parts:
             return []  # whatever is put before a name, what it finds ends as it does
-        asked = (modname, classname, name, type, searchmode)
-        if asked not in self._known:
-            self._known[asked] = super().find_obj(env, modname, classname, name, type, searchmode)
-        return list(self._known[asked])
+        key = (modname, classname, name, type, searchmode)
+        if key not in self._known:
+            self._known[key] = super().find_obj(env, modname, classname, name, type, searchmode)
+        return list(self._known[key])
 
 
 def _last_part(name: str) -> str:
@@ -87,13 +87,13 @@ def _with_titles_only(app: Sphinx, _page: str, _template: str, context: dict[str
     """
     whole: Callable[..., str] = context["toctree"]
 
-    def toctree(**asked: Any) -> str:
-        if not asked.get("titles_only"):
-            return whole(**asked)
+    def toctree(**options: Any) -> str:
+        if not options.get("titles_only"):
+            return whole(**options)
         tocs = app.env.tocs
         app.env.tocs = _titles(app.env)
         try:
-            return whole(**asked)
+            return whole(**options)
         finally:
             app.env.tocs = tocs
 

@@ -36,6 +36,7 @@ MEASURED = {
     "14_mixed_precision": "gradients of a model that was trained above",
     "27_fewer_bytes": "runs that were trained above",
     "43_fp8_inference": "a layer of SmolLM2, and inputs that passed it",
+    "81_capstone": "seconds of layers, measured on two ranks",
 }
 OF_THE_TEXT = {
     "16_faster_step": "documents of the running Python's manual (`workshop.models.text`)",
@@ -67,9 +68,9 @@ def drawn_positions(notebooks: Sequence[Path], pictures: Path) -> dict[str, list
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode:
         raise RuntimeError(f"sliders cannot be drawn:\n{done.stderr[-3000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
+    drawn = json.loads(done.stdout.splitlines()[-1])
     return {
-        name: [[Position(**each) for each in slider] for slider in sliders] for name, sliders in told.items()
+        name: [[Position(**each) for each in slider] for slider in sliders] for name, sliders in drawn.items()
     }
 
 
@@ -105,9 +106,9 @@ def sliders_of(notebook: Path) -> Iterator[tuple[str, list[str], str]]:
         for data in (output.get("data", {}) for output in cell["outputs"]):
             if WIDGET in data:
                 yield source, list(above), "".join(data["text/plain"])
-        asked = re.match(r"%%exercise\s+(\w+)", source)
-        if asked:
-            above.append(find(asked[1]).solution)
+        match = re.match(r"%%exercise\s+(\w+)", source)
+        if match:
+            above.append(find(match[1]).solution)
         elif not source.startswith("%%"):
             above.append(source)
 
@@ -115,36 +116,41 @@ def sliders_of(notebook: Path) -> Iterator[tuple[str, list[str], str]]:
 def stands_on(source: str, above: Sequence[str]) -> list[ast.stmt]:
     """Of the statements above, those that bind or change a name the cell uses, and what they use in turn."""
     statements = [each for text in above for each in ast.parse(without_magics(text)).body]
-    said = [names_in(ast.unparse(each)) for each in statements]
-    wanted, waiting = set[int](), [(name, len(said)) for name in names_in(without_magics(source))[0]]
+    used_and_made = [names_in(ast.unparse(each)) for each in statements]
+    wanted, waiting = set[int](), [(name, len(used_and_made)) for name in names_in(without_magics(source))[0]]
     while waiting:
         name, place = waiting.pop()
-        for number in _made_by(name, statements[:place], said):
+        for number in _made_by(name, statements[:place], used_and_made):
             if number not in wanted:
                 wanted.add(number)
-                waiting += [(each, number) for each in said[number][0]]
+                waiting += [(each, number) for each in used_and_made[number][0]]
     return [statements[number] for number in sorted(wanted)]
 
 
 def _made_by(
-    name: str, statements: Sequence[ast.stmt], said: Sequence[tuple[set[str], set[str]]]
+    name: str, statements: Sequence[ast.stmt], used_and_made: Sequence[tuple[set[str], set[str]]]
 ) -> list[int]:
     """The last statement that binds a name anew, and those after it that add to what it holds."""
-    found: list[int] = []
+    numbers: list[int] = []
     for number, statement in enumerate(statements):
         if name in _added_to(statement):
-            found.append(number)
-        elif name in said[number][1]:
-            found = [number]
-    return found
+            numbers.append(number)
+        elif name in used_and_made[number][1]:
+            numbers = [number]
+    return numbers
 
 
 def _added_to(statement: ast.stmt) -> set[str]:
-    """Names whose value a statement changes: ``x += 1``, ``x[2] = 1``."""
-    if isinstance(statement, ast.AugAssign):
-        return {ast.unparse(statement.target).partition("[")[0]}
-    targets = statement.targets if isinstance(statement, ast.Assign) else ()
-    return {ast.unparse(each.value) for each in targets if isinstance(each, ast.Subscript)}
+    """Names whose value a statement changes, itself or in a loop: ``x += 1``, ``x[2] = 1``."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return set()
+    names = set()
+    for each in ast.walk(statement):
+        if isinstance(each, ast.AugAssign):
+            names.add(ast.unparse(each.target).partition("[")[0])
+        elif isinstance(each, ast.Assign):
+            names |= {ast.unparse(one.value) for one in each.targets if isinstance(one, ast.Subscript)}
+    return names
 
 
 def without_magics(text: str) -> str:
@@ -194,12 +200,12 @@ def draw(notebook: Path, pictures: Path) -> list[list[Position]]:
     """
     from workshop.jupyter.explorer import drawn
 
-    found: list[list[Position]] = []
+    sliders_drawn: list[list[Position]] = []
     for number, (source, above, stored) in enumerate(sliders_of(notebook), 1):
         explorer, positions = explorer_of(source, above), list[Position]()
         if repr(explorer) != stored:
             if notebook.stem in OF_THE_TEXT:
-                found.append([])
+                sliders_drawn.append([])
                 continue
             raise ValueError(f"{notebook.stem}: the page has {stored!r}, and drawn now it is {explorer!r}")
         moving = [name for name, widget in explorer.controls.items() if hasattr(widget, "options")]
@@ -215,8 +221,8 @@ def draw(notebook: Path, pictures: Path) -> list[list[Position]]:
                 file = f"{notebook.stem}-slider{number}-{len(positions)}.png"
                 (pictures / file).write_bytes(picture._repr_png_())
                 positions.append(Position(control, label, file, picture.words))
-        found.append(positions)
-    return found
+        sliders_drawn.append(positions)
+    return sliders_drawn
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -224,11 +230,11 @@ def main(arguments: Sequence[str]) -> int:
     import matplotlib.pyplot as plt
 
     pictures, *notebooks = map(Path, arguments)
-    told = {}
+    drawn = {}
     for notebook in notebooks:
-        told[notebook.stem] = [[asdict(one) for one in slider] for slider in draw(notebook, pictures)]
+        drawn[notebook.stem] = [[asdict(one) for one in slider] for slider in draw(notebook, pictures)]
         plt.close("all")
-    print(json.dumps(told))
+    print(json.dumps(drawn))
     return 0
 
 

@@ -25,12 +25,12 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def modules_by_folder(root: Path) -> dict[Path, list[Path]]:
     """The modules of each folder of the package that the reference shows; ``__init__`` comes first."""
-    found: dict[Path, list[Path]] = {}
+    by_folder: dict[Path, list[Path]] = {}
     for path in sorted((root / "workshop").rglob("*.py"), key=lambda path: (path.parent, path.stem)):
         place = path.relative_to(root).as_posix()
         if not place.startswith(LEFT_OUT) or place.startswith(KEPT):
-            found.setdefault(path.parent, []).append(path)
-    return found
+            by_folder.setdefault(path.parent, []).append(path)
+    return by_folder
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -64,11 +64,11 @@ def _all(tree: ast.Module) -> set[str] | None:
 def names_of(path: Path, root: Path) -> dict[str, str]:
     """Where each name of the package comes from that a module defines or imports, in full."""
     tree, module = ast.parse(path.read_text(encoding="utf-8")), module_name(path, root)
-    found = {node.name: f"{module}.{node.name}" for node in public(tree)}
+    names = {node.name: f"{module}.{node.name}" for node in public(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("workshop"):
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 class _InFull(ast.NodeTransformer):
@@ -215,7 +215,7 @@ def _paragraph(rows: list[str], indent: int, names: dict[str, str]) -> list[str]
     if _by_hand(rows) and indent > 1:
         return ["::", "", *rows]
     text = re.sub(
-        r"(?m)^( *):raises (\w+):", lambda found: _raised(found[1], found[2], names), "\n".join(rows)
+        r"(?m)^( *):raises (\w+):", lambda match: _raised(match[1], match[2], names), "\n".join(rows)
     )
     whole = _words(text, names).splitlines()
     return [f"{' ' * indent}| {row[indent:]}" for row in whole] if _by_hand(rows) else whole

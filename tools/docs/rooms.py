@@ -38,13 +38,13 @@ class House:
 
     def uses(self) -> dict[str, set[str]]:
         """The rooms that each room imports."""
-        found: dict[str, set[str]] = {room: set() for room in self.rooms}
+        used: dict[str, set[str]] = {room: set() for room in self.rooms}
         for importer in self.graph.modules:
             for imported in self.graph.find_modules_directly_imported_by(importer):
                 one, other = _part(importer, PACKAGE), _part(imported, PACKAGE)
-                if one != other and one in found and other in found:
-                    found[one].add(other)
-        return found
+                if one != other and one in used and other in used:
+                    used[one].add(other)
+        return used
 
     def inside(self, room: str) -> dict[str, set[str]]:
         """The modules and folders of a room, each with those of the room that it imports."""
@@ -133,9 +133,9 @@ def room_page(house: House, room: str, lessons: Sequence[str]) -> str:
         draw(rows, around, words, lambda other: NO_LINK if other == room else f"{other}.html", room)
     )
     if len(inside) > 1 and place:
-        said = f"Who imports whom inside {room}: " + _inside_words(inside)
+        caption = f"Who imports whom inside {room}: " + _inside_words(inside)
         lines += ["Inside", "------", "", "Each box imports those below it that a line leads to.", ""]
-        lines += _raw(draw(rows_of(inside), inside, said, lambda _: NO_LINK))
+        lines += _raw(draw(rows_of(inside), inside, caption, lambda _: NO_LINK))
     lines += ["Its parts", "---------", "", *_parts(house, room, inside), ""]
     if lessons:
         lines += ["Lessons that use it", "-------------------", ""]
@@ -157,8 +157,8 @@ def first_sentence(path: Path) -> str:
     """The first sentence of a module's docstring, on one line."""
     paragraph = "\n".join(body_of(ast.parse(path.read_text(encoding="utf-8")))).split("\n\n")[0]
     text = " ".join(paragraph.split())
-    found = re.match(r"(.+?[.?!])(?= [A-Z`]|$)", text)
-    return (found[1] if found else text).removesuffix("::").rstrip(":")
+    match = re.match(r"(.+?[.?!])(?= [A-Z`]|$)", text)
+    return (match[1] if match else text).removesuffix("::").rstrip(":")
 
 
 def _first_sentence(house: House, room: str) -> str:
@@ -183,12 +183,12 @@ def _raw(element: str) -> list[str]:
 
 def lessons_by_room(sources: Path, rooms: Sequence[str]) -> dict[str, list[str]]:
     """For each room the lessons (``dayN_topic/NN_name``) whose cells import it."""
-    found: dict[str, list[str]] = {room: [] for room in rooms}
+    by_room: dict[str, list[str]] = {room: [] for room in rooms}
     for path in sorted(sources.glob("day*/*.py")):
         code = "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if line[:2] != "# ")
         used = set(re.findall(r"\bworkshop\.(\w+)", code))
         for names in re.findall(r"from workshop import ([\w, ]+)", code):
             used |= {name.strip().split(" ")[0] for name in names.split(",")}
         for room in used & set(rooms):
-            found[room].append(f"{path.parent.name}/{path.stem}")
-    return found
+            by_room[room].append(f"{path.parent.name}/{path.stem}")
+    return by_room

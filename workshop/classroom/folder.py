@@ -56,8 +56,8 @@ class Room:
         others = sorted(named - {owner})
         if not others:
             return owner
-        told = ", ".join(others[:_MOST_NAMED]) + (", ..." if len(others) > _MOST_NAMED else "")
-        return f"{owner} and the group {group.gr_name} ({told})"
+        members = ", ".join(others[:_MOST_NAMED]) + (", ..." if len(others) > _MOST_NAMED else "")
+        return f"{owner} and the group {group.gr_name} ({members})"
 
 
 def open_room(folder: Path, title: str = "", group: str = "") -> Room:

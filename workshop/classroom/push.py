@@ -64,12 +64,12 @@ def composed(exercise: str, *, hint: int = 0, solution: bool = False, text: str 
         return ("hint" if exercise else "note"), text
     if not exercise:
         raise ValueError("--hint and --solution need --exercise NAME")
-    asked = find(exercise)
+    wanted = find(exercise)
     if solution:
-        return "solution", asked.solution
-    if not 1 <= hint <= len(asked.hints):
-        raise ValueError(f"{exercise} has hints 1 to {len(asked.hints)}, not {hint}")
-    return "hint", asked.hints[hint - 1]
+        return "solution", wanted.solution
+    if not 1 <= hint <= len(wanted.hints):
+        raise ValueError(f"{exercise} has hints 1 to {len(wanted.hints)}, not {hint}")
+    return "hint", wanted.hints[hint - 1]
 
 
 def push(room: Room, kind: str, text: str, *, exercise: str = "", to: str = "") -> Push:
@@ -86,10 +86,10 @@ def push(room: Room, kind: str, text: str, *, exercise: str = "", to: str = "") 
         raise ValueError(f"no learner's folder is called {to}: `workshop room show {room.folder}` lists them")
     name = f"{to}.json" if to else EVERYBODY
     before = _read(room, name)
-    said = Push(max((one.number for one in before), default=0) + 1, time.time(), kind, exercise, text)
-    kept = [asdict(one) for one in [*before, said][-MOST_KEPT:]]
+    pushed = Push(max((one.number for one in before), default=0) + 1, time.time(), kind, exercise, text)
+    kept = [asdict(one) for one in [*before, pushed][-MOST_KEPT:]]
     write_json(room.folder / PUSHED / name, kept, FOR_ALL)
-    return said
+    return pushed
 
 
 def pushed_to(room: Room, learner: str) -> dict[str, list[Push]]:

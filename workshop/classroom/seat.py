@@ -227,8 +227,8 @@ class Seat:
 
     def complaints(self) -> list[str]:
         """What to tell about the room; each sentence is given once."""
-        said, self._to_say = self._to_say, []
-        return said
+        complaints, self._to_say = self._to_say, []
+        return complaints
 
     def _agree(self, consent: Consent) -> None:
         self.consent = consent

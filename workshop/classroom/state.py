@@ -100,11 +100,11 @@ class State:
             name: self.exercises.get(name, Work()).now(one.tries, one.hints, one.solved, at)
             for name, one in attempts.items()
         }
-        said = {
+        kept = {
             name: Guess(row.get("guess"), row.get("measured"), row.get("unit", ""))
             for name, row in guesses.items()
         }
-        return replace(self, exercises=works, guesses=said)
+        return replace(self, exercises=works, guesses=kept)
 
     def as_json(self) -> dict[str, Any]:
         """What is written."""
@@ -169,9 +169,9 @@ def _doctor_summary(value: Any) -> DoctorSummary | None:
         if isinstance(faults, list)
         else []
     )
-    told = tuple((_words(one, 60), _words(other, _LONGEST_WORDS)) for one, other in pairs[:MOST_FAULTS])
+    faults = tuple((_words(one, 60), _words(other, _LONGEST_WORDS)) for one, other in pairs[:MOST_FAULTS])
     ok, note, no = (_count(value.get(kind)) for kind in ("ok", "note", "no"))
-    return DoctorSummary(ok, note, no, told)
+    return DoctorSummary(ok, note, no, faults)
 
 
 def _guess(value: Mapping[str, Any]) -> Guess:

@@ -105,8 +105,8 @@ class GuessesOf:
         truth = self.truth
         if numbers and (truth is None or isinstance(truth, float)):
             return self._bins(numbers, truth)
-        counts = Counter(_said(self, value) for value in self.guesses)
-        here = None if truth is None else _said(self, truth)
+        counts = Counter(_in_words(self, value) for value in self.guesses)
+        here = None if truth is None else _in_words(self, truth)
         if here is not None:
             counts.setdefault(here, 0)
         return [(what, counts[what], what == here) for what in sorted(counts)]
@@ -116,7 +116,7 @@ class GuessesOf:
         all_of_them = numbers if truth is None else [*numbers, truth]
         low, high = min(all_of_them), max(all_of_them)
         if low == high:
-            return [(_said(self, low), len(numbers), truth is not None)]
+            return [(_in_words(self, low), len(numbers), truth is not None)]
         by_factor = low > 0 and high / low > 30
         step = (high / low) ** (1 / BINS) if by_factor else (high - low) / BINS
         edges = [low * step**place if by_factor else low + step * place for place in range(BINS)] + [high]
@@ -127,7 +127,7 @@ class GuessesOf:
         counts = Counter(map(bin_of, numbers))
         return [
             (
-                f"{_said(self, edges[place])} to {_said(self, edges[place + 1])}",
+                f"{_in_words(self, edges[place])} to {_in_words(self, edges[place + 1])}",
                 counts[place],
                 truth is not None and bin_of(truth) == place,
             )
@@ -154,11 +154,11 @@ class RoomView:
         Raises:
             ValueError: nobody is, or several are; lists them.
         """
-        found = [one for one in self.learners if words in (one.folder, one.state.name)]
-        if len(found) == 1:
-            return found[0]
-        who = [f"{one.state.name} ({one.folder})" for one in (found or self.learners)]
-        why = f"{len(found)} are called" if found else "nobody here is called"
+        matching = [one for one in self.learners if words in (one.folder, one.state.name)]
+        if len(matching) == 1:
+            return matching[0]
+        who = [f"{one.state.name} ({one.folder})" for one in (matching or self.learners)]
+        why = f"{len(matching)} are called" if matching else "nobody here is called"
         raise ValueError(f"{why} {words!r}; there are: {', '.join(who) or 'none'}")
 
     def statistics(self) -> list[Statistics]:
@@ -184,19 +184,19 @@ class RoomView:
 
     def guesses(self) -> list[GuessesOf]:
         """Of each question that somebody has answered, by name."""
-        asked: dict[str, list[Any]] = {}
+        by_question: dict[str, list[Any]] = {}
         for one in self.learners:
             for name, guess in one.state.guesses.items():
                 if guess.guess is not None:
-                    asked.setdefault(name, []).append(guess)
+                    by_question.setdefault(name, []).append(guess)
         return [
             GuessesOf(
                 name,
-                next((guess.unit for guess in asked[name] if guess.unit), ""),
-                tuple(guess.guess for guess in asked[name]),
-                tuple(guess.measured for guess in asked[name] if guess.measured is not None),
+                next((guess.unit for guess in by_question[name] if guess.unit), ""),
+                tuple(guess.guess for guess in by_question[name]),
+                tuple(guess.measured for guess in by_question[name] if guess.measured is not None),
             )
-            for name in sorted(asked)
+            for name in sorted(by_question)
         ]
 
     @functools.cached_property
@@ -211,12 +211,16 @@ class RoomView:
         yield title, head, [self._row(one) for one in self.learners]
         columns = ("Exercise", "Tried", "Solved", "Tries", "Hints", "Time", "Slowest")
         yield "Exercises (tries, hints and time: medians)", columns, [one.row() for one in self.statistics()]
-        for asked in self.guesses():
+        for question in self.guesses():
             bars = [
                 (what, f"{'#' * min(count, 60)} {count}", "measured here" if here else "")
-                for what, count, here in asked.histogram()
+                for what, count, here in question.histogram()
             ]
-            yield f"Guess {asked.question}: {len(asked.guesses)} answers", ("Answer", "How many", ""), bars
+            yield (
+                f"Guess {question.question}: {len(question.guesses)} answers",
+                ("Answer", "How many", ""),
+                bars,
+            )
         if self.refused:
             yield "Not read", ("Folder", "Why"), self.refused
 
@@ -225,11 +229,11 @@ class RoomView:
         state = f"{where} STUCK" if one.stuck(self.now) else f"{where} solved" if work.solved else where
         since = None if work.first_at is None or work.solved else self.now - work.first_at
         doctor = one.state.doctor
-        faults = [f"no {name}: {found}" for name, found in doctor.faults] if doctor else []
-        told = "; ".join(faults) or ("ok" if doctor else "")
+        faults = [f"no {name}: {reason}" for name, reason in doctor.faults] if doctor else []
+        machine = "; ".join(faults) or ("ok" if doctor else "")
         seen = f"{_minutes(self.now - one.state.written_at)} ago" if one.state.written_at else "never"
         counts = (str(work.tries), str(work.hints), _minutes(since))
-        return (one.state.name, str(one.solved), state, *counts, seen, told, one.folder)
+        return (one.state.name, str(one.solved), state, *counts, seen, machine, one.folder)
 
     def __str__(self) -> str:
         from workshop.exercises.engine.feedback import in_columns
@@ -305,10 +309,10 @@ def _seen(learners: int, name: str, known: Sequence[str], before: Seen | None) -
     if not FOLDER_NAME.fullmatch(name):
         raise Refused("it is called as no learner's folder is")
     with _own(learners, name) as (inside, user):
-        found = os.stat(STATE, dir_fd=inside, follow_symlinks=False)
-        plain = (found.st_uid, found.st_mode, found.st_nlink, found.st_dev, found.st_ino, found.st_size)
+        status = os.stat(STATE, dir_fd=inside, follow_symlinks=False)
+        plain = (status.st_uid, status.st_mode, status.st_nlink, status.st_dev, status.st_ino, status.st_size)
         # ctime, too, which no owner can set back.
-        stamp = (user, *plain, found.st_mtime_ns, found.st_ctime_ns)
+        stamp = (user, *plain, status.st_mtime_ns, status.st_ctime_ns)
         if before is not None and before.stamp == stamp:
             return before
         return Seen(name, user, State.read(read_json(inside, STATE, user), known), stamp)
@@ -320,5 +324,5 @@ def _minutes(seconds: float | None) -> str:
     return f"{max(seconds, 0):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _said(asked: GuessesOf, value: Any) -> str:
-    return ", ".join(Question(asked.question, asked.unit).shown(value))
+def _in_words(question: GuessesOf, value: Any) -> str:
+    return ", ".join(Question(question.question, question.unit).shown(value))

@@ -90,12 +90,12 @@ def _print_no_more() -> None:
 
 def _called(words: Sequence[str]) -> int:
     parser = build_parser()
-    asked = next((word for word in words if not word.startswith("-")), "")
-    if asked in COMMANDS:
-        _module(asked).add_options(parser.commands[asked])
-    if asked in NAMES_AFTER_OPTIONS and words[0] == asked:
-        options, unknown = _mixed(parser.commands[asked], words[1:])
-        options.command = asked
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command in COMMANDS:
+        _module(command).add_options(parser.commands[command])
+    if command in NAMES_AFTER_OPTIONS and words[0] == command:
+        options, unknown = _mixed(parser.commands[command], words[1:])
+        options.command = command
     else:
         options, unknown = parser.parse_known_args(words)
     if unknown:  # said with the usage of the command that was asked for

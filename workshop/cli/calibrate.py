@@ -27,14 +27,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "determine is unknown. WORKSHOP_RATES names the written file to every other command. Exit code 0: "
         "something was fitted; 1: nothing; 2: a wrong call."
     )
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument(
+    modes = parser.add_mutually_exclusive_group(required=True)
+    modes.add_argument(
         "--runs",
         type=Path,
         metavar="FILE",
         help="measured runs as CSV, in the columns of data/published/canonical.csv",
     )
-    asked.add_argument(
+    modes.add_argument(
         "--constants",
         action="store_true",
         help="list what is fitted to the published runs, with standard errors, and end",
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         left = [{"line": x.row, "reason": x.reason} for x in skipped]
         kept = None if memory is None else asdict(memory)
-        found = {"devices": [asdict(one) for one in fitted], "memory": kept, "skipped": left}
-        print(json.dumps(found, indent=1).replace("Infinity", "null"))  # JSON has no word for it
+        document = {"devices": [asdict(one) for one in fitted], "memory": kept, "skipped": left}
+        print(json.dumps(document, indent=1).replace("Infinity", "null"))  # JSON has no word for it
     else:
         print(text(fitted, skipped))
         if memory is not None:
@@ -83,13 +83,13 @@ def run(options: argparse.Namespace) -> int:
 
 def show_constants(as_json: bool) -> int:
     """What is fitted to the published tables of this checkout, and how well they determine it."""
-    found = fitted_constants(FOLDER)
+    constants = fitted_constants(FOLDER)
     if as_json:
-        listed = [{**asdict(one), "unknown": one.unknown} for one in found]
+        listed = [{**asdict(one), "unknown": one.unknown} for one in constants]
         for one in listed:
             if not isfinite(one["error"]):
                 one["error"] = None  # JSON has no word for it
         print(json.dumps(listed, indent=1))
     else:
-        print(constants_text(found))
+        print(constants_text(constants))
     return 0

@@ -66,13 +66,13 @@ def run(options: argparse.Namespace) -> int:
     grader = Grader(bounds, not options.not_isolated, options.cells)
     reports = []
     for hand_in in hand_ins:
-        said = _nothing if options.json else print
-        said(f"{_shown(hand_in.learner)}  {_shown(hand_in.assignment)}  ({_shown(str(hand_in.path))})")
+        say = _nothing if options.json else print
+        say(f"{_shown(hand_in.learner)}  {_shown(hand_in.assignment)}  ({_shown(str(hand_in.path))})")
         try:
             report = grader.grade(hand_in, None if options.json else lambda one: print(line(one), flush=True))
         except NotIsolated as error:
             raise ValueError(f"the sandbox could not be made again: {error}") from None
-        said(ending(report))
+        say(ending(report))
         reports.append(report)
     if options.json:
         print(json.dumps([as_json(report) for report in reports], indent=1))

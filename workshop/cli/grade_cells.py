@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from workshop.classroom.grading.sandbox import CONNECTION
-from workshop.classroom.grading.wire import said
+from workshop.classroom.grading.wire import send_message
 from workshop.cli.notebook_run import own_kernel_manager
 
 CELL_SECONDS = 600
@@ -52,7 +52,7 @@ def main() -> int:
             )  # fmt: skip
             client.execute()
         cells = sum(cell.cell_type == "code" for cell in notebook.cells)
-        said(end, {"cells": cells, "failing": failing_cells(notebook)})
+        send_message(end, {"cells": cells, "failing": failing_cells(notebook)})
     return 0
 
 

@@ -38,16 +38,16 @@ class Lesson:
 
 def lessons_in(folder: Path) -> list[Lesson]:
     """The lessons below a folder of published lessons, or of working copies, in their order."""
-    found = (path for path in folder.glob("day*/*.ipynb") if ".new" not in path.suffixes)
-    return [_lesson(path, folder) for path in sorted(found)]
+    notebooks = (path for path in folder.glob("day*/*.ipynb") if ".new" not in path.suffixes)
+    return [_lesson(path, folder) for path in sorted(notebooks)]
 
 
 def _lesson(path: Path, folder: Path) -> Lesson:
     cells = nbformat.read(path, as_version=4).cells
     text = next((cell.source for cell in cells if cell.cell_type == "markdown"), "")
     heading = next((line for line in text.splitlines() if line.startswith("# ")), f"# {path.stem}")
-    told = MINUTES.search(text)
-    word = told[1] if told else ""
+    match = MINUTES.search(text)
+    word = match[1] if match else ""
     minutes = int(word) if word.isdigit() else IN_WORDS.get(word)
     return Lesson(path.relative_to(folder), heading.removeprefix("# ").strip(), minutes)
 

@@ -69,7 +69,7 @@ def line(sample: Sample) -> str:
         f"disk {format_bytes(sum(cpu.disk))}/s",
     ]
     for gpu in sample.gpus:
-        told = [
+        readings = [
             "" if gpu.busy is None else f"{gpu.busy:.0%}",
             "" if gpu.memory_used_bytes is None else format_bytes(gpu.memory_used_bytes),
             "" if gpu.power_watts is None else f"{gpu.power_watts:.0f} W",
@@ -77,5 +77,5 @@ def line(sample: Sample) -> str:
             "" if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz",
             "" if not gpu.slowed else f"slowed by {', '.join(gpu.slowed)}",
         ]
-        parts.append(f"GPU {gpu.index} {' '.join(filter(None, told)) or 'tells nothing'}")
+        parts.append(f"GPU {gpu.index} {' '.join(filter(None, readings)) or 'tells nothing'}")
     return "  ".join(parts)

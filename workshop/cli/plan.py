@@ -63,9 +63,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(best), indent=1))
     else:
         table = plan_table(best)
-        asked = f"{model.name} on {cluster.name}: {batch:,} sequences of {seq_len:,} tokens a step"
-        asked += f" ({batch * seq_len:,} tokens)"
-        table = dataclasses.replace(table, caption=f"{asked}\n{table.caption}")
+        question = f"{model.name} on {cluster.name}: {batch:,} sequences of {seq_len:,} tokens a step"
+        question += f" ({batch * seq_len:,} tokens)"
+        table = dataclasses.replace(table, caption=f"{question}\n{table.caption}")
         print(table.within(shutil.get_terminal_size((PAGE_COLUMNS, 0)).columns))
     return 0
 

@@ -104,9 +104,9 @@ def _served(wanted: Run, options: argparse.Namespace) -> int:
     """The run as a server: 0, or 1 where its requests do not fit at once."""
     prompt, output = options.serve
     serving = Serving(wanted, options.weights, options.kv)
-    found = predict_serving(serving, prompt, output, engine=options.engine or "vllm")
-    print(json.dumps(found.as_json(), indent=1) if options.json else found)
-    return 0 if found.fits else 1
+    prediction = predict_serving(serving, prompt, output, engine=options.engine or "vllm")
+    print(json.dumps(prediction.as_json(), indent=1) if options.json else prediction)
+    return 0 if prediction.fits else 1
 
 
 def wanted_run(options: argparse.Namespace) -> Run:

@@ -125,9 +125,9 @@ def _push(options: argparse.Namespace) -> int:
     room = find_room(options.folder)
     kind, text = composed(options.exercise, hint=options.hint, solution=options.solution, text=options.text)
     to = look(room).named(options.to) if options.to else None
-    said = push(room, kind, text, exercise=options.exercise, to=to.folder if to else "")
+    pushed = push(room, kind, text, exercise=options.exercise, to=to.folder if to else "")
     print(f"Pushed to {to.state.name if to else 'everybody'}; seen at their next %exercise or %progress:")
-    print(said)
+    print(pushed)
     work = to.state.exercises.get(options.exercise) if to else None
     if to and work and options.hint and options.hint <= work.hints:
         print(f"\n{to.state.name} has had this hint: {work.hints} so far.")

@@ -90,10 +90,10 @@ def handed_in(options: argparse.Namespace, job: Job) -> Handed:
     return Script(source, tuple(options.arguments)), job, {}
 
 
-def _run_of_the_house(options: argparse.Namespace, job: Job, asked: Run) -> Handed:
+def _run_of_the_house(options: argparse.Namespace, job: Job, run: Run) -> Handed:
     from workshop.train.launched import as_program
 
-    wanted, each = asked.layout.world_size, options.nproc_per_node
+    wanted, each = run.layout.world_size, options.nproc_per_node
     if each is None:
         each, rest = divmod(wanted, options.nnodes)
         if rest:
@@ -102,7 +102,7 @@ def _run_of_the_house(options: argparse.Namespace, job: Job, asked: Run) -> Hand
         raise ValueError(
             f"-N {options.nnodes} -n {each} makes {each * options.nnodes} ranks and the layout has {wanted}"
         )
-    body, variables = as_program(asked, measured=False, **settings_of(options.settings))
+    body, variables = as_program(run, measured=False, **settings_of(options.settings))
     return Cell(body, "# workshop sbatch"), replace(job, nproc_per_node=each), variables
 
 

@@ -86,6 +86,6 @@ def _schema(options: argparse.Namespace) -> int:
     for section, keys in schema().items():
         if section:
             print(f"\n[{section}]")
-        for key, told in keys.items():
-            print(f"{key:<12} {told}")
+        for key, meaning in keys.items():
+            print(f"{key:<12} {meaning}")
     return 0

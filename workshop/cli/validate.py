@@ -87,13 +87,13 @@ def _refuse_what_would_be_dropped(options: argparse.Namespace) -> None:
     """ValueError for options that say different things to do, or that what is to be done does not read."""
     if options.refit and not options.left_out:
         raise ValueError("--refit is with --left-out: its predictions are kept, and this fits them anew")
-    asked = [
+    modes = [
         f"--{name.replace('_', '-')}"
         for name in ("serving", "left_out", "canonical", "assumptions", "runs")
         if getattr(options, name)
     ]
-    if len(asked) > 1 and asked != ["--assumptions", "--runs"]:
-        raise ValueError(f"{' and '.join(asked)} ask for different things: one of them")
+    if len(modes) > 1 and modes != ["--assumptions", "--runs"]:
+        raise ValueError(f"{' and '.join(modes)} ask for different things: one of them")
     if options.tables and options.runs:
         raise ValueError("--runs are your own rows, --tables the published ones: one of them")
 
@@ -101,8 +101,8 @@ def _refuse_what_would_be_dropped(options: argparse.Namespace) -> None:
 def _serving(options: argparse.Namespace) -> int:
     """Errors on published servers."""
     rows, left = serving.read_rows(options.tables or FOLDER)
-    found = serving.summary(rows, left)
-    print(json.dumps(found, indent=1) if options.json else serving.text(found, left))
+    summaries = serving.summary(rows, left)
+    print(json.dumps(summaries, indent=1) if options.json else serving.text(summaries, left))
     return 0 if rows else 1
 
 

@@ -146,11 +146,11 @@ def layer_cut(state_dict: Mapping[str, Tensor], layers: Sequence[int]) -> dict[s
     new = {old: number for number, old in enumerate(layers)}
     kept = {}
     for name, tensor in state_dict.items():
-        found = _LAYER.match(name)
-        if found is None:
+        match = _LAYER.match(name)
+        if match is None:
             kept[name] = tensor
-        elif int(found[2]) in new:
-            kept[f"{found[1]}{new[int(found[2])]}{found[3]}"] = tensor
+        elif int(match[2]) in new:
+            kept[f"{match[1]}{new[int(match[2])]}{match[3]}"] = tensor
     return kept
 
 

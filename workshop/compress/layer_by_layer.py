@@ -62,8 +62,8 @@ class Entry:
         """The layer's outputs for what is in `hidden` now: for each batch (batch, seq, hidden)."""
         outputs = []
         for hidden, (args, kwargs) in zip(self.hidden, self.rest, strict=True):
-            found = layer(hidden, *args, **kwargs)
-            outputs.append(found[0] if isinstance(found, tuple) else found)
+            output = layer(hidden, *args, **kwargs)
+            outputs.append(output[0] if isinstance(output, tuple) else output)
         return outputs
 
 

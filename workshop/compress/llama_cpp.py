@@ -37,21 +37,21 @@ def logits(file: str | Path, tokens: list[int], vocab_size: int) -> np.ndarray:
     if not has_llama_cpp():
         raise ModuleNotFoundError(f"no {LIBRARY} here: pip install ik-llama-cpp-python", name=LIBRARY)
     with TemporaryDirectory(prefix="llama-cpp-") as folder:
-        given, found = Path(folder, "tokens.npy"), Path(folder, "logits.npy")
+        given, written = Path(folder, "tokens.npy"), Path(folder, "logits.npy")
         np.save(given, np.asarray([vocab_size, *tokens]))
-        command = [sys.executable, "-m", "workshop.compress.llama_cpp", str(file), str(given), str(found)]
+        command = [sys.executable, "-m", "workshop.compress.llama_cpp", str(file), str(given), str(written)]
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_SECONDS, check=False
         )
-        if done.returncode or not found.exists():
+        if done.returncode or not written.exists():
             last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
             raise ValueError(
                 f"llama.cpp did not read {file} (exit status {done.returncode}); it said last: {last}"
             )
-        return np.asarray(np.load(found))
+        return np.asarray(np.load(written))
 
 
-def _run(file: str, given: str, found: str) -> None:
+def _run(file: str, given: str, output: str) -> None:
     """In the child: all tokens in one batch, and the logits of each."""
     import ctypes
 
@@ -71,7 +71,7 @@ def _run(file: str, given: str, found: str) -> None:
     read = api.llama_get_logits_ith
     read.restype = ctypes.POINTER(ctypes.c_float)
     rows = [np.ctypeslib.as_array(read(context.ctx, place), (vocab_size,)) for place in range(len(tokens))]
-    np.save(found, np.stack(rows))
+    np.save(output, np.stack(rows))
 
 
 if __name__ == "__main__":

@@ -90,15 +90,15 @@ def awq(
     weight, hessian = weight.float(), hessian.float()
     sizes = weight_sizes(weight, grid) if by_weight else None
     size = _squared(weight, hessian)
-    found: dict[float, float] = {}
+    errors: dict[float, float] = {}
     best: Scaled | None = None
     for step in range(num_steps + 1):
         exponent = step / num_steps
         scale = input_scale(magnitude, exponent, sizes)
         quantized = round_to_nearest(weight * scale, grid)
-        found[exponent] = _squared(quantized.dequantize() / scale - weight, hessian) / size
-        if best is None or found[exponent] < found[best.exponent]:
-            best = Scaled(quantized, scale, exponent, found)
+        errors[exponent] = _squared(quantized.dequantize() / scale - weight, hessian) / size
+        if best is None or errors[exponent] < errors[best.exponent]:
+            best = Scaled(quantized, scale, exponent, errors)
     assert best is not None
     return best
 

@@ -190,10 +190,10 @@ def int4_product(linear: nn.Linear, group_size: int = 64) -> Callable[[Tensor], 
 
     It reads 4 bits a weight and multiplies in bf16: round to nearest on `Grid(4, group_size)`'s codes.
     """
-    found = round_to_nearest(linear.weight.detach(), Grid(4, group_size))
-    codes = found.codes.to(torch.int32) + 8
+    quantized = round_to_nearest(linear.weight.detach(), Grid(4, group_size))
+    codes = quantized.codes.to(torch.int32) + 8
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
-    scales_and_zeros = torch.stack((found.scales, torch.zeros_like(found.scales)), -1)
+    scales_and_zeros = torch.stack((quantized.scales, torch.zeros_like(quantized.scales)), -1)
     by_group = scales_and_zeros.transpose(0, 1).contiguous().bfloat16()
 
     def product(x: Tensor) -> Tensor:

@@ -60,8 +60,8 @@ def with_gptq(grid: Grid, static_groups: bool = False) -> Method:
     """GPTQ as a method for `calibrate_layers`."""
 
     def quantize(seen: Hessian) -> PackedLinear:
-        found = gptq(seen.linear.weight.detach(), seen.matrix, grid, static_groups=static_groups)
-        return PackedLinear(found, _bias(seen.linear))
+        quantized = gptq(seen.linear.weight.detach(), seen.matrix, grid, static_groups=static_groups)
+        return PackedLinear(quantized, _bias(seen.linear))
 
     return quantize
 
@@ -71,8 +71,8 @@ def with_awq(grid: Grid, num_steps: int = 20, by_weight: bool = False) -> Method
 
     def quantize(seen: Hessian) -> PackedLinear:
         weight = seen.linear.weight.detach()
-        found = awq(weight, seen.matrix, seen.mean_magnitude, grid, num_steps, by_weight)
-        return PackedLinear(found.quantized, _bias(seen.linear), 1 / found.scale)
+        quantized = awq(weight, seen.matrix, seen.mean_magnitude, grid, num_steps, by_weight)
+        return PackedLinear(quantized.quantized, _bias(seen.linear), 1 / quantized.scale)
 
     return quantize
 

@@ -76,9 +76,9 @@ class Int8Linear(nn.Module):
 
     def __init__(self, linear: nn.Linear, threshold: float = THRESHOLD) -> None:
         super().__init__()
-        found = round_to_nearest(linear.weight.detach(), INT8_ROWS)
-        self.register_buffer("codes", found.codes)
-        self.register_buffer("scales", found.scales)
+        quantized = round_to_nearest(linear.weight.detach(), INT8_ROWS)
+        self.register_buffer("codes", quantized.codes)
+        self.register_buffer("scales", quantized.scales)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
         self.threshold = threshold
 

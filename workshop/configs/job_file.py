@@ -101,8 +101,8 @@ class ParsedJob:
 
     def _ranks(self, overrides: Overrides) -> int:
         count = split_count(overrides.device)[0] if overrides.device else 0
-        said = one_of("num_processes", self.ranks, overrides.num_processes)
-        return said or (count if count > 1 else 0)
+        num_processes = one_of("num_processes", self.ranks, overrides.num_processes)
+        return num_processes or (count if count > 1 else 0)
 
     def model(self, overrides: Overrides) -> ModelSpec:
         """The file's model, or the given one, which must be of the file's shape.
@@ -113,10 +113,10 @@ class ParsedJob:
         given = overrides.spec()
         if given is None:
             return ModelSpec(**self.shape)
-        asked = {name: value for name, value in self.shape.items() if name not in IGNORED and value}
+        shape = {name: value for name, value in self.shape.items() if name not in IGNORED and value}
         differ = [
             f"{name} = {value!r}, not {getattr(given, name)!r}"
-            for name, value in asked.items()
+            for name, value in shape.items()
             if getattr(given, name) != value
         ]
         if differ:

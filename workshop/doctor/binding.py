@@ -13,13 +13,13 @@ from workshop.site.spec import SiteSpec
 def check_gpu_cpus(site: SiteSpec) -> Finding:
     """The cores that the file names for each GPU are the kernel's own answer."""
     places = [place for place in gpu_places() if place.maker == site.gpu and place.cores]
-    told = "; ".join(f"GPU {i} (NUMA node {p.numa_node}): {p.cores}" for i, p in enumerate(places))
+    cores_by_gpu = "; ".join(f"GPU {i} (NUMA node {p.numa_node}): {p.cores}" for i, p in enumerate(places))
     if not site.gpu_cpus:
         if len({place.cores for place in places}) < 2:
-            return Finding("ok", "not given" + f", nor needed: {told}" * bool(places))
+            return Finding("ok", "not given" + f", nor needed: {cores_by_gpu}" * bool(places))
         lists = ", ".join(f'"{cores}"' for cores in fair_shares([place.cores for place in places]))
         return Finding(
-            "note", f"not given, and here {told}", f"gpu_cpus = [{lists}] in [node] binds the ranks"
+            "note", f"not given, and here {cores_by_gpu}", f"gpu_cpus = [{lists}] in [node] binds the ranks"
         )
     if len(places) != len(site.gpu_cpus):
         if site.scheduler != "none" and not in_allocation(os.environ):

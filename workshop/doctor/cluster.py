@@ -129,8 +129,8 @@ def file_clock_skew(folder: Path) -> float:
 def node_clock_skews() -> dict[str, float]:
     """Seconds by which each node of this job is ahead, as far as the time that asking took allows."""
     before = time.time()
-    asked = ["srun", "--overlap", "--ntasks-per-node=1", "bash", "-c", 'echo "$(hostname) $(date +%s.%N)"']
-    answer = ask(asked, SRUN_SECONDS)
+    command = ["srun", "--overlap", "--ntasks-per-node=1", "bash", "-c", 'echo "$(hostname) $(date +%s.%N)"']
+    answer = ask(command, SRUN_SECONDS)
     after = time.time()
     skews = {}
     for host, stamp in re.findall(r"^(\S+) (\d+\.\d+)$", answer.text, re.MULTILINE):

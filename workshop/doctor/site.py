@@ -154,7 +154,7 @@ def check_environment(site: SiteSpec) -> Finding:
     """The file's own variables: which are secret, and which this shell sets otherwise."""
     if not site.environment:
         return Finding("ok", "no variables of its own")
-    told = ", ".join(site.environment)
+    names = ", ".join(site.environment)
     if secret := [name for name, value in site.environment.items() if is_secret(name, value)]:
         do = "take it out: whoever reads the site's file reads it; each user exports an own one"
         return Finding("note", f"{', '.join(secret)} is a secret in a file for all", do)
@@ -164,7 +164,7 @@ def check_environment(site: SiteSpec) -> Finding:
         return Finding(
             "note", overridden, f"unset {' '.join(other)}; of a PATH, write `export` in the prologue"
         )
-    return Finding("ok", told)
+    return Finding("ok", names)
 
 
 def check_prologue(site: SiteSpec) -> Finding:

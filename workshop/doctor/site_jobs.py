@@ -103,8 +103,8 @@ def check_time_limit(site: SiteSpec) -> Finding:
     """The time of a job is within what the partition gives."""
     if site.scheduler != "slurm":
         return Finding("ok", site.time)
-    asked = ["--partition", site.partition] if site.partition else []
-    answer = ask(["sinfo", "--noheader", "--format=%l", *asked])
+    options = ["--partition", site.partition] if site.partition else []
+    answer = ask(["sinfo", "--noheader", "--format=%l", *options])
     limits = [minutes for text in answer.text.split() if (minutes := _seconds(text)) is not None]
     wanted = _seconds(site.time)
     if limits and wanted is not None and wanted > max(limits):

@@ -20,20 +20,20 @@ OF_LATENT_ATTENTION = ("mla_up_proj", "latent")
 
 def problems(model: ModelSpec, cluster: ClusterSpec, layout: Layout, seq_len: int) -> list[str]:
     """Every reason why this layout cannot run, in sentences; empty when it can."""
-    found = _tensor_problems(model, layout) + _sequence_problems(layout, seq_len)
-    found += _context_problems(model, layout)
-    found += _pipeline_problems(model, layout) + _expert_problems(model, layout)
-    found += _recompute_problems(model, layout)
+    reasons = _tensor_problems(model, layout) + _sequence_problems(layout, seq_len)
+    reasons += _context_problems(model, layout)
+    reasons += _pipeline_problems(model, layout) + _expert_problems(model, layout)
+    reasons += _recompute_problems(model, layout)
     if layout.world_size != cluster.num_devices and not cluster.shared_memory:
         sizes = " x ".join(f"{axis} {size}" for axis, size in layout.sizes().items())
-        found.append(
+        reasons.append(
             f"{sizes} = {layout.world_size} ranks, but {cluster.name} has {cluster.num_devices} devices"
         )
     if model.positions == "learned" and seq_len > model.max_positions:
-        found.append(
+        reasons.append(
             f"seq_len = {seq_len} is longer than {model.name}'s {model.max_positions} learned positions"
         )
-    return found
+    return reasons
 
 
 def _not_divided(what: str, number: int, by: str, size: int) -> list[str]:
@@ -46,12 +46,12 @@ def _not_divided(what: str, number: int, by: str, size: int) -> list[str]:
 def _tensor_problems(model: ModelSpec, layout: Layout) -> list[str]:
     if layout.tensor == 1:
         return []
-    found = _not_divided("num_heads", model.num_heads, "tensor", layout.tensor)
+    reasons = _not_divided("num_heads", model.num_heads, "tensor", layout.tensor)
     if not model.is_mla and model.num_kv_heads % layout.tensor and layout.tensor % model.num_kv_heads:
-        found.append(
+        reasons.append(
             f"num_kv_heads = {model.num_kv_heads} and tensor = {layout.tensor}: one must divide the other"
         )
-    return found + _not_divided("ffn_hidden_size", model.ffn_hidden_size, "tensor", layout.tensor)
+    return reasons + _not_divided("ffn_hidden_size", model.ffn_hidden_size, "tensor", layout.tensor)
 
 
 def _context_problems(model: ModelSpec, layout: Layout) -> list[str]:
@@ -129,14 +129,17 @@ def _expert_problems(model: ModelSpec, layout: Layout) -> list[str]:
     if not model.is_moe:
         none = f"but {model.name} has no experts; use expert = 1"
         return [f"expert = {layout.expert}, {none}"] if layout.expert > 1 else []
-    cut, found = layout.expert_tensor, _not_divided("num_experts", model.num_experts, "expert", layout.expert)
+    cut, reasons = (
+        layout.expert_tensor,
+        _not_divided("num_experts", model.num_experts, "expert", layout.expert),
+    )
     ranks, needed = layout.world_size // layout.pipeline, layout.expert * cut
     if ranks % needed:
-        found.append(
+        reasons.append(
             f"a pipeline stage has {ranks} ranks, which do not divide by expert = {layout.expert} times "
             f"expert_tensor = {cut}; expert_tensor = 0 cuts experts as tensor does"
         )
-    return found + _not_divided("moe_ffn_hidden_size", model.moe_ffn_hidden_size, "expert_tensor", cut)
+    return reasons + _not_divided("moe_ffn_hidden_size", model.moe_ffn_hidden_size, "expert_tensor", cut)
 
 
 def _recompute_problems(model: ModelSpec, layout: Layout) -> list[str]:

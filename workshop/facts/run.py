@@ -139,9 +139,9 @@ class Run:
         check_choice("optimizer", self.optimizer, MOMENTS)
         self._check_lengths()
         self._fill_batch()
-        found = fitting.problems(self.model, self.cluster, self.layout, self.seq_len)
-        if found:
-            raise ValueError("this layout cannot run:\n- " + "\n- ".join(found))
+        reasons = fitting.problems(self.model, self.cluster, self.layout, self.seq_len)
+        if reasons:
+            raise ValueError("this layout cannot run:\n- " + "\n- ".join(reasons))
 
     def _check_kinds(self) -> None:
         """Raise ``ValueError`` for a part of a run that is none."""

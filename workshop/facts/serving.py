@@ -63,9 +63,9 @@ class Serving:
     dtype: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        found = training_only(self.run)
-        if found:
-            raise ValueError("a server does not do this:\n- " + "\n- ".join(found))
+        reasons = training_only(self.run)
+        if reasons:
+            raise ValueError("a server does not do this:\n- " + "\n- ".join(reasons))
         object.__setattr__(self, "dtype", RECIPES[self.run.layout.precision].dtype)
         for name in ("weights", "kv"):
             object.__setattr__(self, name, getattr(self, name) or self.dtype)
@@ -119,28 +119,28 @@ class Serving:
 
 def training_only(run: Run) -> list[str]:
     """What a run says that has a meaning only while training, in sentences."""
-    layout, found = run.layout, []
+    layout, reasons = run.layout, []
     if layout.zero or layout.shard > 1:
-        found.append(
+        reasons.append(
             f"zero = {layout.zero}, shard = {layout.shard}: states of an optimizer are cut; weights of a "
             "server are cut by tensor or pipeline, and replicate makes more replicas"
         )
     if layout.sequence_parallel:
-        found.append("sequence_parallel: activations are cut to save what a backward pass would need")
+        reasons.append("sequence_parallel: activations are cut to save what a backward pass would need")
     if layout.recompute != "none" or layout.offload != "none":
-        found.append(
+        reasons.append(
             f"recompute = {layout.recompute!r}, offload = {layout.offload!r}: there is no backward pass"
         )
     if run.accumulation > 1 and layout.pipeline == 1:
-        found.append(
+        reasons.append(
             f"accumulation = {run.accumulation}: micro_batch says how many requests are served at once"
         )
     if run.adapter is not None:
-        found.append(f"adapter {run.adapter.method!r}: merge it into the weights first")
+        reasons.append(f"adapter {run.adapter.method!r}: merge it into the weights first")
     if run.document_len:
-        found.append(f"document_len = {run.document_len}: requests are not packed into one sequence")
+        reasons.append(f"document_len = {run.document_len}: requests are not packed into one sequence")
     if run.model.num_encoder_layers or not run.model.causal:
-        found.append(f"{run.model.name} is no decoder: it does not write token after token")
+        reasons.append(f"{run.model.name} is no decoder: it does not write token after token")
     if RECIPES[layout.precision].dtype not in ("bf16", "fp16", "fp32"):
-        found.append(f"precision = {layout.precision!r} trains in few bits; say weights = 'fp8' instead")
-    return found
+        reasons.append(f"precision = {layout.precision!r} trains in few bits; say weights = 'fp8' instead")
+    return reasons

@@ -78,15 +78,15 @@ class Stack(NamedTuple):
 def stacks() -> dict[str, Stack]:
     """Every known stack by name. A half that is like another stack's, unchanged, keeps that one's name."""
     tables = table("stacks")
-    found: dict[str, Software] = {}
+    software: dict[str, Software] = {}
     for name, entry in tables.items():
         if "like" not in entry["time"]:
-            found[name] = from_table(Software, {"name": name, **entry["time"]}, f"stack {name!r}: time")
+            software[name] = from_table(Software, {"name": name, **entry["time"]}, f"stack {name!r}: time")
     halves = {}
     for name, entry in tables.items():
         memory = dict(entry["memory"])
         kept = implementation(memory.pop("like", name), **(memory if "like" in entry["memory"] else {}))
-        halves[name] = Stack(found[entry["time"].get("like", name)], kept)
+        halves[name] = Stack(software[entry["time"].get("like", name)], kept)
     return halves
 
 
@@ -98,10 +98,10 @@ def stack(name: str, memory: Mapping[str, Any] | None = None, time: Mapping[str,
     known = stacks()
     if name not in known:
         raise ValueError(f"unknown training stack {name!r}{nearest(name, known)} (known: {', '.join(known)})")
-    found = known[name]
+    base = known[name]
     return Stack(
-        replace(found.software, **time) if time else found.software,
-        replace(found.implementation, **memory) if memory else found.implementation,
+        replace(base.software, **time) if time else base.software,
+        replace(base.implementation, **memory) if memory else base.implementation,
     )
 
 

@@ -52,7 +52,7 @@ class Table:
                 blocks.append([0])
             blocks[-1].append(column)
         text = [line for block in blocks for line in ["", *self._block(block, widths)]][1:]
-        above, below = ([] if not said else _wrapped(said, width) for said in (self.caption, self.note))
+        above, below = ([] if not words else _wrapped(words, width) for words in (self.caption, self.note))
         return "\n".join([*above, *text, *below])
 
     def _block(self, columns: Sequence[int], widths: Sequence[int]) -> list[str]:

@@ -26,12 +26,12 @@ def calibration_path() -> Path:
     return Path(cache) / "workshop" / "calibration.json"
 
 
-def save_calibration(found: Mapping[str, Any]) -> Path:
+def save_calibration(calibration: Mapping[str, Any]) -> Path:
     """Keep what was measured: ``peak_flops`` by format, and bytes and seconds of memory and of gloo."""
-    check_keys("calibration", found, KEYS)
+    check_keys("calibration", calibration, KEYS)
     path = calibration_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(found), indent=2) + "\n", "utf-8")
+    path.write_text(json.dumps(dict(calibration), indent=2) + "\n", "utf-8")
     return path
 
 
@@ -40,9 +40,9 @@ def load_calibration() -> dict[str, Any]:
     path = calibration_path()
     if not path.exists():
         return {}
-    found = json.loads(path.read_text("utf-8"))
-    check_keys(f"calibration {path.name}", found, KEYS)
-    return found
+    calibration = json.loads(path.read_text("utf-8"))
+    check_keys(f"calibration {path.name}", calibration, KEYS)
+    return calibration
 
 
 def memory_bytes() -> int:
@@ -52,18 +52,21 @@ def memory_bytes() -> int:
 
 def this_machine(num_ranks: int = 1) -> ClusterSpec:
     """The machine at hand with ``num_ranks`` processes on it, all on one node."""
-    found = load_calibration()
+    calibration = load_calibration()
     device = DeviceSpec(
         "cpu",
         memory_bytes(),
-        found.get("memory_bandwidth", 0.0),
-        found.get("peak_flops", {}),
-        reachable_flops=found.get("peak_flops", {}),  # measured, so it is both
-        sources={"default": found.get("source", "not calibrated"), "memory_bytes": "operating system"},
+        calibration.get("memory_bandwidth", 0.0),
+        calibration.get("peak_flops", {}),
+        reachable_flops=calibration.get("peak_flops", {}),  # measured, so it is both
+        sources={"default": calibration.get("source", "not calibrated"), "memory_bytes": "operating system"},
     )
     link = None
-    if "bytes_per_second" in found:
+    if "bytes_per_second" in calibration:
         link = LinkSpec(
-            "gloo", found["bytes_per_second"], found.get("latency_seconds", 0.0), "calibrated here"
+            "gloo",
+            calibration["bytes_per_second"],
+            calibration.get("latency_seconds", 0.0),
+            "calibrated here",
         )
     return ClusterSpec(NAME, device, num_ranks, 2**30, link, link, shared_memory=True)

@@ -51,9 +51,9 @@ class TrainingRun:
         check_choice(f"training run {self.name!r}: counts", self.counts, ("model", "hardware"))
         given = [rate for rate in RATES if getattr(self, rate)]
         if len(given) != 1:
-            said = ", ".join(given) or "none"
+            these = ", ".join(given) or "none"
             raise ValueError(
-                f"training run {self.name!r} gives {said} as its rate; give exactly one of {', '.join(RATES)}"
+                f"training run {self.name!r} gives {these} as its rate; give one of {', '.join(RATES)}"
             )
         if bool(self.model) == bool(self.params):
             raise ValueError(f"training run {self.name!r}: give either model or params")

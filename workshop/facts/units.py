@@ -67,11 +67,11 @@ def parse_bytes(size: str | int | float) -> int:
 
 
 def _parse_text(text: str) -> Fraction:
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    quantity = _QUANTITY.fullmatch(text)
+    if quantity is None:
         hint = "; the decimal mark is a point" if "," in text else ""
         raise ValueError(f"{text!r} is not a size{hint}: {_EXAMPLES}")
-    return Fraction(Decimal(found["number"])) * _bytes_per_unit(found["unit"], text)
+    return Fraction(Decimal(quantity["number"])) * _bytes_per_unit(quantity["unit"], text)
 
 
 def _bytes_per_unit(unit: str, text: str) -> int:

@@ -29,12 +29,12 @@ from workshop.site.spec import SiteSpec
 
 def job_flags(magic: Any) -> Any:
     """The flags of a job (`site.job_flags`), as decorators of a magic."""
-    add_job_flags(lambda *names, **told: _collect(magic, names, told))
+    add_job_flags(lambda *names, **options: _collect(magic, names, options))
     return magic
 
 
-def _collect(magic: Any, names: tuple[str, ...], told: dict[str, Any]) -> None:
-    argument(*names, **told)(magic)
+def _collect(magic: Any, names: tuple[str, ...], options: dict[str, Any]) -> None:
+    argument(*names, **options)(magic)
 
 
 def notebook_flags(magic: Any) -> Any:

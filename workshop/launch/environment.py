@@ -43,10 +43,12 @@ def rank_environment(
     threads = 1
     if here := site.site_of_file(environment):
         offline = site.is_offline(here, environment)
-        told = site.site_environment(here, one_node=one_node, offline=offline)
+        of_site = site.site_environment(here, one_node=one_node, offline=offline)
         if not one_node:
-            told |= interface_environment(here.interface, resolved(here.interface)) | dict(here.environment)
-        env = {**told, **env}
+            of_site |= interface_environment(here.interface, resolved(here.interface)) | dict(
+                here.environment
+            )
+        env = {**of_site, **env}
         if here.gpu_cpus:
             env.setdefault(GPU_CPUS, " ".join(here.gpu_cpus))
         threads = here.threads or max(1, len(os.sched_getaffinity(0)) // ranks)

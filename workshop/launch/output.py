@@ -272,16 +272,16 @@ class Transcript:
         A rank that printed fewer lines is behind where the one with the most has passed such a line as its
         last, numbers aside. (Where rank 0 alone prints, or each prints its own, nothing can be said.)
         """
-        told = {rank: log for rank, log in self.logs.items() if log.count}
-        if len(told) < 2:
+        printed = {rank: log for rank, log in self.logs.items() if log.count}
+        if len(printed) < 2:
             return ""
-        ahead = max(told.values(), key=lambda log: log.count)
+        ahead = max(printed.values(), key=lambda log: log.count)
         passed = {_without_numbers(block) for block in ahead.blocks()[-TAIL_LINES:]}
-        last = {rank: log.blocks()[-1] for rank, log in told.items() if log.count < ahead.count}
+        last = {rank: log.blocks()[-1] for rank, log in printed.items() if log.count < ahead.count}
         slow = [rank for rank in last if _without_numbers(last[rank]) in passed]
         if not slow:
             return ""
-        rank = min(slow, key=lambda rank: told[rank].count)
+        rank = min(slow, key=lambda rank: printed[rank].count)
         return labelled(rank_label([rank]), last[rank].split("\n")[-1]).rstrip("\n")
 
 

@@ -91,9 +91,9 @@ class Calls:
         for callee, (_, total) in callees.get(key, {}).items():
             if callee not in path:  # recursion: its time is in the box above already
                 children.append(self._node(callee, total * share, least, callees, (*path, callee)))
-        found = sorted((child for child in children if child), key=lambda child: -child.seconds)
-        own = max(seconds - sum(child.seconds for child in found), 0.0)
-        return CallNode(_name(key), _place(key), seconds, own, tuple(found))
+        slowest_first = sorted((child for child in children if child), key=lambda child: -child.seconds)
+        own = max(seconds - sum(child.seconds for child in slowest_first), 0.0)
+        return CallNode(_name(key), _place(key), seconds, own, tuple(slowest_first))
 
 
 @contextmanager

@@ -5,11 +5,7 @@ DTensor and the functional collectives call `_c10d_functional::all_reduce`, and 
 `c10d::allreduce_` as well. So whoever sits in the dispatcher (a `TorchDispatchMode`) sees them all, from
 Python or C++, on gloo, NCCL or a fake process group.
 
-Two numbers each. The *payload* is the full, unsharded side of the collective on this rank: the tensor that is
-all-reduced, the gathered result of an all_gather, the whole input of a reduce_scatter. The *wire* bytes are
-what this rank sends when the collective runs as a ring of `n` ranks (Thakur, Rabenseifner and Gropp,
-"Optimization of collective communication operations in MPICH", 2005): all_reduce 2(n-1)/n of the payload,
-all_gather, reduce_scatter and all_to_all (n-1)/n, broadcast and send all of it.
+Two numbers each, payload and wire bytes: `workshop.facts.traffic` defines them.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from workshop.facts.traffic import Traffic
+from workshop.facts.traffic import COLLECTIVES, Traffic, wire_bytes
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 
@@ -95,21 +91,12 @@ class Collective:
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes this rank sends in a ring."""
-        return wire_bytes(self.name, self.payload_bytes, self.group_size)
-
-
-def wire_bytes(name: str, payload_bytes: int, group_size: int) -> float:
-    """Bytes one rank sends when `name` runs as a ring over `group_size` ranks (formulas: module
-    docstring)."""
-    if group_size <= 1 or name == "recv":
-        return 0.0
-    share = (group_size - 1) / group_size
-    if name == "all_reduce":
-        return 2 * share * payload_bytes
-    if name in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
-        return share * payload_bytes
-    return float(payload_bytes)
+        """Bytes this rank sends in a ring; for an operator that is not known, all of its payload."""
+        if self.group_size <= 1 or self.name == "recv":
+            return 0.0
+        if self.name not in COLLECTIVES:
+            return float(self.payload_bytes)
+        return float(wire_bytes(self.name, self.payload_bytes, self.group_size))
 
 
 def describe(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collective | None:

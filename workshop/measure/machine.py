@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from workshop.facts.this_machine import save_calibration
-from workshop.predict.collectives import wire_bytes
+from workshop.facts.traffic import wire_bytes
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 COPIED_BYTES = 256 * 2**20
@@ -54,7 +54,7 @@ def calibrate(num_ranks: int = 2, *, repeats: int = 5, save: bool = True) -> dic
     finally:
         torch.set_num_threads(threads)
     latency, rate = line_of(all_reduce_seconds(num_ranks, repeats), num_ranks)
-    found = {
+    rates = {
         "peak_flops": peak,
         "memory_bandwidth": bandwidth,
         "bytes_per_second": rate,
@@ -62,8 +62,8 @@ def calibrate(num_ranks: int = 2, *, repeats: int = 5, save: bool = True) -> dic
         "source": f"calibrated here: torch {torch.__version__}, {platform.machine()}, {num_ranks} gloo ranks",
     }
     if save:
-        save_calibration(found)
-    return found
+        save_calibration(rates)
+    return rates
 
 
 def best_seconds(work: Callable[[], Any], repeats: int) -> float:

@@ -206,10 +206,10 @@ class _Books:
             self._adjust(event.total_bytes - self.ledger.live_bytes)
 
     def _close(self, address: int) -> bool:
-        found = self._owners.pop(address, None)
-        if found is not None:
-            self.ledger.change(found[0], -found[1])
-        return found is not None
+        owner = self._owners.pop(address, None)
+        if owner is not None:
+            self.ledger.change(owner[0], -owner[1])
+        return owner is not None
 
     def _adjust(self, difference: int) -> None:
         """Bytes that came or went in another thread."""
@@ -239,7 +239,7 @@ def _shifted(event: Allocation, by_bytes: int) -> Allocation:
 def _cpu_events(profiler: profile) -> list[Allocation]:
     """All allocation events of the profiler's tree."""
     results: Any = profiler.profiler.kineto_results  # type: ignore[union-attr]
-    found = []
+    events = []
     todo = list(results.experimental_event_tree())
     while todo:
         node = todo.pop()
@@ -247,10 +247,10 @@ def _cpu_events(profiler: profile) -> list[Allocation]:
         if node.tag == _EventType.Allocation:
             fields = node.extra_fields
             if fields.device.type == "cpu":
-                found.append(
+                events.append(
                     Allocation(node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated)
                 )
-    return found
+    return events
 
 
 def cuda_events(snapshot: dict[str, Any], device: int) -> list[Allocation]:

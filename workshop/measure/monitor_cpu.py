@@ -51,13 +51,13 @@ class CpuSampler:
 
     def _core_ticks(self) -> list[tuple[int, int]]:
         """Ticks at work and in all, of each core; waiting for a disk is not work."""
-        found = []
+        ticks_by_core = []
         for line in (self.proc / "stat").read_text().splitlines():
             name, *rest = line.split()
             if name.startswith("cpu") and name != "cpu":
                 ticks = [int(word) for word in rest[:8]]  # guests are counted in user already
-                found.append((sum(ticks) - ticks[3] - ticks[4], sum(ticks)))
-        return found
+                ticks_by_core.append((sum(ticks) - ticks[3] - ticks[4], sum(ticks)))
+        return ticks_by_core
 
     def _busy(self) -> tuple[float, ...]:
         before, self._cores = self._cores, self._core_ticks()
@@ -69,17 +69,17 @@ class CpuSampler:
 
     def _memory(self) -> tuple[int, int]:
         lines = (self.proc / "meminfo").read_text().splitlines()
-        found = {name: int(rest.split()[0]) * 1024 for name, rest in (line.split(":", 1) for line in lines)}
-        return found["MemTotal"] - found["MemAvailable"], found["MemTotal"]
+        sizes = {name: int(rest.split()[0]) * 1024 for name, rest in (line.split(":", 1) for line in lines)}
+        return sizes["MemTotal"] - sizes["MemAvailable"], sizes["MemTotal"]
 
     def _network_bytes(self) -> dict[str, tuple[int, int]]:
         """Received and sent, by interface."""
-        found = {}
+        received_and_sent = {}
         for line in (self.proc / "net/dev").read_text().splitlines()[2:]:
             name, rest = line.split(":", 1)
             words = rest.split()
-            found[name.strip()] = (int(words[0]), int(words[8]))
-        return found
+            received_and_sent[name.strip()] = (int(words[0]), int(words[8]))
+        return received_and_sent
 
     def _network_rates(self, seconds: float) -> dict[str, tuple[float, float]]:
         before, self._network = self._network, self._network_bytes()
@@ -109,15 +109,15 @@ class CpuSampler:
 
     def _watched(self) -> list[tuple[int, str, int, int]]:
         """Number, name, resident bytes and ticks of the watched process and those below it."""
-        found = []
+        processes = []
         for pid in (self.pid, *(process.pid for process in descendants(self.pid))):
             try:
                 text = Path(f"/proc/{pid}/stat").read_text()
             except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 continue
             name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-            found.append((pid, name, int(fields[21]) * _PAGE, int(fields[11]) + int(fields[12])))
-        return found
+            processes.append((pid, name, int(fields[21]) * _PAGE, int(fields[11]) + int(fields[12])))
+        return processes
 
     def _processes(self, seconds: float) -> tuple[ProcessSample, ...]:
         before, watched = self._ticks, self._watched()

@@ -99,10 +99,10 @@ class GpuSampler:
 
     def _pcie_rates(self, ask: Callable[..., Any]) -> tuple[float, float] | None:
         counters = {"TX": self._nvml.NVML_PCIE_UTIL_TX_BYTES, "RX": self._nvml.NVML_PCIE_UTIL_RX_BYTES}
-        found = [ask(f"PCIe {name}", "nvmlDeviceGetPcieThroughput", c) for name, c in counters.items()]
-        if None in found:
+        rates = [ask(f"PCIe {name}", "nvmlDeviceGetPcieThroughput", c) for name, c in counters.items()]
+        if None in rates:
             return None
-        return found[0] * 1e3, found[1] * 1e3  # kB a second
+        return rates[0] * 1e3, rates[1] * 1e3  # kB a second
 
     def _nvlink_rates(self, index: int, ask: Callable[..., Any]) -> tuple[float, float] | None:
         """Differences of the counters (KiB of data) over all links; None the first time."""

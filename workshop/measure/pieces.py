@@ -26,17 +26,17 @@ def seconds_of_pieces(
         raise ValueError(f"repeats is {repeats}; measure at least once")
     least = [(float("inf"), float("inf"))] * len(pieces)
     for attempt in range(repeats + 1):
-        given, found = x, []
+        given, seconds = x, []
         for number, piece in enumerate(pieces):
             given = given.detach().requires_grad_(number > 0)
             begin = _now(x.device)
             result = piece(given)
             middle = _now(x.device)
             result.backward(torch.ones_like(result))
-            found.append((middle - begin, _now(x.device) - middle))
+            seconds.append((middle - begin, _now(x.device) - middle))
             given = result
         if attempt:
-            least = [(min(a, c), min(b, d)) for (a, b), (c, d) in zip(least, found, strict=True)]
+            least = [(min(a, c), min(b, d)) for (a, b), (c, d) in zip(least, seconds, strict=True)]
     return least
 
 

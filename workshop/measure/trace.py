@@ -66,11 +66,11 @@ class Trace:
 
     def within(self, name: str) -> Trace:
         """Only what lies inside spans of that name (any rank). ValueError when there is none."""
-        found = [span for span in self.spans if span.name == name]
-        if not found:
+        named = [span for span in self.spans if span.name == name]
+        if not named:
             ranges = sorted({span.name for span in self.spans if span.kind in RANGE})
             raise ValueError(f"no span is called {name!r}; the ranges are {', '.join(ranges) or 'none'}")
-        inside = [s for s in self.spans if any(f.start <= s.start and s.end <= f.end for f in found)]
+        inside = [s for s in self.spans if any(f.start <= s.start and s.end <= f.end for f in named)]
         return Trace(tuple(inside), self.paths)
 
     def self_seconds(self) -> dict[str, float]:

@@ -113,13 +113,13 @@ def _add_part(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
 
 def _tiles(runs: list[tuple[int, int]]) -> list[tuple[slice, int]]:
     """Runs cut to at most `TILE` positions: where a tile is in the rank's tensors, and its first position."""
-    found, held = [], 0
+    tiles, held = [], 0
     for first, end in runs:
         for begin in range(first, end, TILE):
             length = min(TILE, end - begin)
-            found.append((slice(held, held + length), begin))
+            tiles.append((slice(held, held + length), begin))
             held += length
-    return found
+    return tiles
 
 
 class _Ring:

@@ -244,22 +244,22 @@ def bucket_bytes(wrapped: DistributedDataParallel) -> list[int]:
 
     In its first step PyTorch sends one bucket with everything; then it knows the order of gradients.
     """
-    told = wrapped._get_ddp_logging_data()
-    text = str(told.get("rebuilt_bucket_sizes") or told["bucket_sizes"])
+    logged = wrapped._get_ddp_logging_data()
+    text = str(logged.get("rebuilt_bucket_sizes") or logged["bucket_sizes"])
     return [int(size) for size in text.split(",")]
 
 
 def difference_between_ranks(model: nn.Module, group: dist.ProcessGroup | None = None) -> dict[str, float]:
     """For each parameter and buffer the largest difference between ranks: 0 where alike, inf where NaN."""
-    found = {}
+    differences = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         largest = tensor.detach().double().clone()
         smallest = largest.neg()
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
         dist.all_reduce(smallest, dist.ReduceOp.MAX, group=group)
         apart = (largest + smallest).nan_to_num(nan=float("inf"))
-        found[name] = float(apart.max()) if tensor.numel() else 0.0
-    return found
+        differences[name] = float(apart.max()) if tensor.numel() else 0.0
+    return differences
 
 
 def check_alike(model: nn.Module, tolerance: float = 0.0, group: dist.ProcessGroup | None = None) -> None:

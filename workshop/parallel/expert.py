@@ -113,15 +113,15 @@ def cut_experts(model: nn.Module, group: Group = None) -> nn.Module:
     All ranks must come with the same weights. Raises ValueError where there are no mixtures, or where experts
     do not divide by ranks.
     """
-    found = [
+    mixtures = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
         if isinstance(child, MoE)
     ]
-    if not found:
+    if not mixtures:
         raise ValueError("the model has no mixture of experts; `models.moe.with_experts` puts them in")
-    for parent, name, child in found:
+    for parent, name, child in mixtures:
         setattr(parent, name, ExpertParallelMoE(child, group))
     return model
 

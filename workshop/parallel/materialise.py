@@ -39,12 +39,12 @@ class HeldParameter:
 def held_by(module: nn.Module, outside: Iterable[nn.Module] = ()) -> list[HeldParameter]:
     """Trainable parameters of a module and its children, but for those below one of ``outside``."""
     not_ours = {id(parameter) for other in outside for parameter in other.parameters()}
-    found: dict[int, HeldParameter] = {}
+    holders: dict[int, HeldParameter] = {}
     for holder in module.modules():
         for name, parameter in holder._parameters.items():
             if parameter is not None and parameter.requires_grad and id(parameter) not in not_ours:
-                found.setdefault(id(parameter), HeldParameter(parameter, [])).places.append((holder, name))
-    return list(found.values())
+                holders.setdefault(id(parameter), HeldParameter(parameter, [])).places.append((holder, name))
+    return list(holders.values())
 
 
 def not_trained(model: nn.Module) -> list[torch.Tensor]:
@@ -54,14 +54,14 @@ def not_trained(model: nn.Module) -> list[torch.Tensor]:
         ValueError: One lies on the meta device: only trainable parameters are given first values here.
     """
     named = [*model.named_buffers(), *model.named_parameters()]
-    found = {name: tensor for name, tensor in named if not tensor.requires_grad}
-    for name, tensor in found.items():
+    frozen = {name: tensor for name, tensor in named if not tensor.requires_grad}
+    for name, tensor in frozen.items():
         if tensor.is_meta:
             raise ValueError(
                 f"{name} is not trained and lies on the meta device, without values: "
                 "build the model on a real device, or give it its values first"
             )
-    return list(found.values())
+    return list(frozen.values())
 
 
 def local_device() -> torch.device:

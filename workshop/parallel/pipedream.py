@@ -172,10 +172,10 @@ class PipeDream:
             stage.module, weights, (x,)
         )  # the forward again, with the version that is at hand
         wanted = [*weights.values(), *([x] if stage.place else [])]
-        found = torch.autograd.grad(y, wanted, up[stage.place + 1].pop(micro))
-        gradient = dict(zip(weights, found, strict=False))
+        gradients = torch.autograd.grad(y, wanted, up[stage.place + 1].pop(micro))
+        gradient = dict(zip(weights, gradients, strict=False))
         if stage.place:
-            up[stage.place][micro] = found[-1]
+            up[stage.place][micro] = gradients[-1]
         trace.backward_version[stage.place][micro] = version
         trace.gradients[stage.place][micro] = gradient
         stage.backwards += 1

@@ -200,8 +200,8 @@ class VocabParallelEmbedding(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(batch, sequence) whole numbers to (batch, sequence or a slice of it, hidden)."""
         mine = (tokens >= self.first) & (tokens < self.first + self.weight.shape[0])
-        found = F.embedding((tokens - self.first).where(mine, 0), self.weight)
-        return self.g.apply(found.where(mine.unsqueeze(-1), 0), self.group)
+        embedded = F.embedding((tokens - self.first).where(mine, 0), self.weight)
+        return self.g.apply(embedded.where(mine.unsqueeze(-1), 0), self.group)
 
 
 class _CrossEntropy(torch.autograd.Function):

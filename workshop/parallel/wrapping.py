@@ -69,14 +69,14 @@ def _children_first(module: nn.Module) -> Iterator[nn.Module]:
 
 def layers(model: nn.Module) -> list[nn.Module]:
     """The repeated layers of a model, in order; ValueError where there are none."""
-    found = list(_layers_below(model))
-    if not found:
+    blocks = list(_layers_below(model))
+    if not blocks:
         raise ValueError(
             f"wrap='layers': {type(model).__name__} has no list of like modules. "
             "Give a function that says which modules are units, for example "
             "wrap=lambda module: isinstance(module, Block)"
         )
-    return found
+    return blocks
 
 
 def _layers_below(module: nn.Module) -> Iterator[nn.Module]:
@@ -91,8 +91,8 @@ def _layers_below(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _linears(model: nn.Module) -> list[nn.Module]:
-    found = [module for module in model.modules() if isinstance(module, nn.Linear) and module is not model]
-    return [module for module in found if not _is_tied_outside(model, module)]
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear) and module is not model]
+    return [module for module in linears if not _is_tied_outside(model, module)]
 
 
 def _is_tied_outside(model: nn.Module, module: nn.Module) -> bool:

@@ -60,10 +60,10 @@ def why_not(through: str) -> str:
 def _missing(package: str) -> str:
     """Why a package is not usable; an index may serve an empty stand-in of version 0.0.0 for it."""
     try:
-        found = version(package)
+        installed = version(package)
     except PackageNotFoundError:
         return f"{package} is not installed: pip install {package}"
-    if found == "0.0.0":
+    if installed == "0.0.0":
         return (
             f"{package} 0.0.0 is an empty placeholder that pip chose where no wheel fits: install it as "
             "NVIDIA's documentation says, from source or in one of its containers"

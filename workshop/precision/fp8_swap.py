@@ -46,20 +46,20 @@ def why_kept(model: nn.Module, keep_ends: bool = True, keep: Iterable[str] = ())
     for module in model.modules():
         for parameter in module._parameters.values():
             owners[id(parameter)] = owners.get(id(parameter), 0) + 1
-    found = {}
+    reasons = {}
     for name, linear in linears.items():
         sizes = (linear.in_features, linear.out_features)
         if name in keep:
-            found[name] = "asked for"
+            reasons[name] = "asked for"
         elif keep_ends and name in (first, last):
-            found[name] = "the first" if name == first else "the last"
+            reasons[name] = "the first" if name == first else "the last"
         elif owners[id(linear.weight)] > 1:
-            found[name] = "its weight is shared"
+            reasons[name] = "its weight is shared"
         elif any(size % MULTIPLE for size in sizes):
-            found[name] = f"{sizes[0]} x {sizes[1]}: no multiples of {MULTIPLE}"
+            reasons[name] = f"{sizes[0]} x {sizes[1]}: no multiples of {MULTIPLE}"
         else:
-            found[name] = ""
-    return found
+            reasons[name] = ""
+    return reasons
 
 
 def swap(model: nn.Module, recipe: Recipe, keep_ends: bool = True, keep: Iterable[str] = ()) -> list[str]:

@@ -25,12 +25,12 @@ class Lengths:
 
 def drawn_lengths(num: int, mean_prompt: float, mean_output: float, longest: int, seed: int) -> list[Lengths]:
     """Lengths drawn from exponential distributions with these means, cut at ``longest`` tokens together."""
-    chance, found = random.Random(seed), []
+    chance, lengths = random.Random(seed), []
     for _ in range(num):
         prompt = min(1 + int(chance.expovariate(1 / mean_prompt)), longest // 2)
         output = min(1 + int(chance.expovariate(1 / mean_output)), longest - prompt)
-        found.append(Lengths(prompt, output))
-    return found
+        lengths.append(Lengths(prompt, output))
+    return lengths
 
 
 class Buddies:
@@ -110,8 +110,8 @@ def replay(
         if steps > skip:
             written = sum(one.written for one in running)
             later = sum(one.lengths.prompt + one.lengths.output - one.written for one in running)
-            asked = sum(reserve(one.lengths, longest) for one in running)
-            parts = (written, later, asked - written - later, num_slots - asked)
+            reserved = sum(reserve(one.lengths, longest) for one in running)
+            parts = (written, later, reserved - written - later, num_slots - reserved)
             sums = [total + part for total, part in zip(sums, (*parts, len(running)), strict=True)]
         for one in _grow(running):
             room.give_back(one.piece)

@@ -26,5 +26,5 @@ def own_section(name: str) -> dict[str, Any]:
         raise ValueError(
             f"WORKSHOP_RATES names {path!r}, which `workshop calibrate` did not write ({error})"
         ) from None
-    found: dict[str, Any] = own.get(name, {})
-    return found
+    section: dict[str, Any] = own.get(name, {})
+    return section

@@ -39,23 +39,10 @@ import numpy as np
 
 from workshop.facts.device import ClusterSpec
 from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
+from workshop.facts.traffic import wire_bytes
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
-
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")
-
-
-def wire_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> np.ndarray:
-    """Bytes one rank sends in a collective over a tensor of `num_bytes`; 0 in a group of one."""
-    if collective not in COLLECTIVES:
-        raise ValueError(f"unknown collective {collective!r} (known: {', '.join(COLLECTIVES)})")
-    n = np.asarray(ranks, dtype=float)
-    size = np.asarray(num_bytes, dtype=float)
-    if collective in ("broadcast", "send"):
-        return (n > 1) * size
-    return (2 if collective == "all_reduce" else 1) * (n - 1) / n * size
-
 
 LINKS = {"A100-80GB": 300e9, "H100": 450e9, "GB200": 900e9, "B200": 900e9}
 """Bytes/s, one way, of the link each was timed on (`links.toml`: nvlink-3, nvlink-4, nvlink-5)."""
@@ -127,18 +114,18 @@ def node_curve(device: str, library: str = "nccl-2025") -> NodeCurve | None:
     first = int(np.log2(min(row.num_bytes for row in mine)))
     last = int(np.log2(max(row.num_bytes for row in mine)))
     groups = sorted({row.ranks for row in mine})
-    found: dict[str, np.ndarray] = {}
+    tables: dict[str, np.ndarray] = {}
     for collective in {row.collective for row in mine}:
         table = np.full((len(groups), last - first + 1), np.nan)
         for row in mine:
             if row.collective == collective:
                 table[groups.index(row.ranks), int(np.log2(row.num_bytes)) - first] = row.seconds
-        found[collective] = table
+        tables[collective] = table
     for other in ("reduce_scatter", "all_gather", "all_to_all"):
-        found.setdefault(other, found["all_reduce"] / 2)
-    if any(np.isnan(table).any() for table in found.values()):
+        tables.setdefault(other, tables["all_reduce"] / 2)
+    if any(np.isnan(table).any() for table in tables.values()):
         raise ValueError(f"collectives_in_node.csv: {device}, {library}: a power of two is not there")
-    return NodeCurve(device, first, found)
+    return NodeCurve(device, first, tables)
 
 
 @cache

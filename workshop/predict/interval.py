@@ -156,14 +156,14 @@ def time_doubts(run: Run, software: str, known: Bars) -> tuple[str, ...]:
     software: the training stack's name.
     """
     nodes = -(-run.layout.world_size // run.cluster.devices_per_node)
-    found = model_doubts(run.model, precision(run.layout.precision), run.adapter) | {
+    doubtful = model_doubts(run.model, precision(run.layout.precision), run.adapter) | {
         "nodes": nodes > 1,
         "many_nodes": nodes > MANY_NODES,
         "pipeline": run.layout.pipeline > 1,
         "device": run.cluster.device.name not in known.devices | calibrated(),
         "stack": f"{run.implementation.name}/{software}" not in known.stacks,
     }
-    return tuple(name for name in TIME_DOUBTS if found[name])
+    return tuple(name for name in TIME_DOUBTS if doubtful[name])
 
 
 def memory_doubts(of_model: Mapping[str, bool], library: str, pipeline: bool, known: Bars) -> tuple[str, ...]:
@@ -171,8 +171,8 @@ def memory_doubts(of_model: Mapping[str, bool], library: str, pipeline: bool, kn
 
     of_model: `model_doubts`. library: the implementation's name. pipeline: whether there are stages.
     """
-    found = {**of_model, "pipeline": pipeline, "stack": library not in known.stacks}
-    return tuple(name for name in MEMORY_DOUBTS if found.get(name))
+    doubtful = {**of_model, "pipeline": pipeline, "stack": library not in known.stacks}
+    return tuple(name for name in MEMORY_DOUBTS if doubtful.get(name))
 
 
 def time_interval(run: Run, software: str, seconds: float) -> Interval:

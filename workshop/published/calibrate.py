@@ -105,13 +105,13 @@ def calibrate(records: Sequence[MeasuredRun], like: str = "") -> tuple[list[Cali
                 skipped.append(Skipped(one.table, one.row, gap, "time"))
             else:
                 by_device.setdefault(device_of(one), []).append(one)
-    found = []
+    calibrations = []
     for device, cases in by_device.items():
         try:
-            found.append(fit_device(problem_of(cases, base_of(device, like)), like))
+            calibrations.append(fit_device(problem_of(cases, base_of(device, like)), like))
         except ValueError as reason:
             skipped += [Skipped(one.table, one.row, str(reason), "time") for one in cases]
-    return found, skipped
+    return calibrations, skipped
 
 
 def base_of(device: str, like: str) -> Rates:
@@ -237,12 +237,12 @@ def leaning(problem: Problem, names: Sequence[str], x: np.ndarray, unknown: Sequ
 
 def edges(names: Sequence[str], x: np.ndarray) -> dict[str, str]:
     """Constants on the edge of what is physical."""
-    found = {}
+    on_bounds = {}
     for name, value in zip(names, np.exp(x), strict=True):
         low, high = BOUNDS[name]
         if value <= low * 1.001 or value >= high / 1.001:
-            found[name] = f"ends on its bound, {value:.3g}: something else is slow or fast in these runs"
-    return found
+            on_bounds[name] = f"ends on its bound, {value:.3g}: something else is slow or fast in these runs"
+    return on_bounds
 
 
 def _told(error: float) -> str:
@@ -272,10 +272,10 @@ def figures(problem: Problem, fitted: dict[str, tuple[float, float]]) -> dict[st
     }
 
 
-def text(found: Sequence[Calibration], skipped: Sequence[Skipped]) -> str:
+def text(calibrations: Sequence[Calibration], skipped: Sequence[Skipped]) -> str:
     """What was fitted, as lines to read."""
     out: list[str] = []
-    for one in found:
+    for one in calibrations:
         out.append(
             f"{one.device}: {one.runs} different runs, mean error {one.errors_before:.1%} before, "
             f"{one.errors_after:.1%} after"
@@ -293,10 +293,10 @@ def quoted(words: str) -> str:
     return json.dumps(words)
 
 
-def as_toml(found: Sequence[Calibration], source: str) -> str:
+def as_toml(calibrations: Sequence[Calibration], source: str) -> str:
     """The file that WORKSHOP_RATES names: the constants of each device, their errors, and what is unknown."""
     out = [f"# Fitted by `workshop calibrate` to {quoted(source)}. To use it: WORKSHOP_RATES=THIS_FILE."]
-    for one in found:
+    for one in calibrations:
         if not one.values:
             continue
         out += ["", f'[device."{one.device}"]', f'like = "{one.like}"']

@@ -89,32 +89,32 @@ def fitted(rows: Sequence[ObservedMemory]) -> MemoryCalibration:
 
 def off(rows: Sequence[ObservedMemory], share: float) -> np.ndarray:
     """log(predicted / measured) with this share."""
-    return np.log([with_share(one, found, share) / one.measured for one, found in rows])
+    return np.log([with_share(one, prediction, share) / one.measured for one, prediction in rows])
 
 
-def text(found: MemoryCalibration) -> str:
+def text(fit: MemoryCalibration) -> str:
     """What was fitted, as lines to read."""
     head = (
-        f"reserved memory: {found.runs} measurements, mean error {found.errors_before:.1%} before, "
-        f"{found.errors_after:.1%} after"
+        f"reserved memory: {fit.runs} measurements, mean error {fit.errors_before:.1%} before, "
+        f"{fit.errors_after:.1%} after"
     )
-    if found.unknown:
-        return f"{head}\n  idle_share     unknown: {found.unknown}"
-    return f"{head}\n  idle_share     {found.share:.3g} +- {found.error:.2g}  (of the bytes of a step)"
+    if fit.unknown:
+        return f"{head}\n  idle_share     unknown: {fit.unknown}"
+    return f"{head}\n  idle_share     {fit.share:.3g} +- {fit.error:.2g}  (of the bytes of a step)"
 
 
-def as_toml(found: MemoryCalibration | None) -> str:
+def as_toml(calibration: MemoryCalibration | None) -> str:
     """Its section of the file that WORKSHOP_RATES names; empty where nothing was found."""
-    if found is None or found.unknown:
+    if calibration is None or calibration.unknown:
         return ""
     return "\n".join(
         [
             "",
             "[memory]",
-            f"idle_share = {found.share:.4g}",
-            f"standard_error = {found.error:.3g}",
-            f"error = {found.errors_after:.4g}",
-            f"measurements = {found.runs}",
+            f"idle_share = {calibration.share:.4g}",
+            f"standard_error = {calibration.error:.3g}",
+            f"error = {calibration.errors_after:.4g}",
+            f"measurements = {calibration.runs}",
             "",
         ]
     )

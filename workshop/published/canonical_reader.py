@@ -96,8 +96,8 @@ class Cells:
             "data": {"shard": "int"},
             "context": {"method": "str"},
         }
-        head, found = split(column, self.text(column), options.get(column, {}))
-        return (int(parse(column, head, "int")) if head else 0), found
+        head, options_found = split(column, self.text(column), options.get(column, {}))
+        return (int(parse(column, head, "int")) if head else 0), options_found
 
 
 def record_of(row: Row) -> MeasuredRun:
@@ -162,8 +162,8 @@ def _model(cells: Cells) -> ModelSpec:
     if name.lower() in folded:
         base = catalogue.model(folded[name.lower()])
         changed = {key: value for key, value in given.items() if getattr(base, key) != value}
-        found = base.resized(**changed) if changed else base
-        found = replace(found, **options) if options else found
+        model = base.resized(**changed) if changed else base
+        model = replace(model, **options) if options else model
     else:
         lacking = [
             c for c in ("num_layers", "hidden_size", "num_heads", "vocab_size") if SHAPE[c] not in given
@@ -174,10 +174,10 @@ def _model(cells: Cells) -> ModelSpec:
                 f"{', '.join(lacking)} are empty: fill the shape, or name one of "
                 f"{', '.join(sorted(catalogue.models()))}"
             )
-        found = ModelSpec(name, **given, **options)
+        model = ModelSpec(name, **given, **options)
     if shared:
-        found = replace(found, shared_ffn_hidden_size=shared * found.moe_ffn_hidden_size)
-    return found
+        model = replace(model, shared_ffn_hidden_size=shared * model.moe_ffn_hidden_size)
+    return model
 
 
 def _cluster(cells: Cells) -> ClusterSpec:
@@ -277,23 +277,23 @@ def _megatron_count(cells: Cells) -> bool:
 
 
 def _quantities(cells: Cells) -> tuple[tuple[str, float], ...]:
-    found: dict[str, float] = {}
+    quantities: dict[str, float] = {}
     for name in TIMES:
         value = cells.value(name, "float")
         if value is not None:
-            found[name] = value
+            quantities[name] = value
     for name in MEMORIES:
         value = cells.value(f"{name}_GB", "float") if name != OUT_OF_MEMORY else None
         if value is not None:
-            found[name] = value * 1e9
+            quantities[name] = value * 1e9
     if (failed := cells.value(OUT_OF_MEMORY, "bool")) is not None:
-        found[OUT_OF_MEMORY] = float(failed)
-    for name, value in found.items():
+        quantities[OUT_OF_MEMORY] = float(failed)
+    for name, value in quantities.items():
         if name != OUT_OF_MEMORY and value <= 0:
             raise NotPredictable(f"{name} is {value}: a measurement is above 0, an unknown one empty")
-    if found.get("mfu", 0) > 1:
-        raise NotPredictable(f"mfu is {found['mfu']}: give a share from 0 to 1, not per cent")
-    return tuple(found.items())
+    if quantities.get("mfu", 0) > 1:
+        raise NotPredictable(f"mfu is {quantities['mfu']}: give a share from 0 to 1, not per cent")
+    return tuple(quantities.items())
 
 
 def read_runs(path: Path) -> tuple[list[MeasuredRun], list[Skipped]]:

@@ -80,28 +80,28 @@ class Fitted:
     def __str__(self) -> str:
         spread = "      " if np.isnan(self.error) else f"+-{self.error:>4.0%}"
         between = "" if self.bounds is None else f"  in {self.bounds[0]:g} to {self.bounds[1]:g}"
-        told = f"  UNKNOWN: {self.unknown}" if self.unknown else ""
+        unknown = f"  UNKNOWN: {self.unknown}" if self.unknown else ""
         head = f"  {self.owner:<10} {self.name:<14} {self.value:<9.3g} {spread}"
-        return f"{head}  {self.rows:>4} rows{between}{told}"
+        return f"{head}  {self.rows:>4} rows{between}{unknown}"
 
 
 def fitted_constants(folder: Path) -> list[Fitted]:
     """Every constant that was fitted to the rows of `folder`, device by device, then those of stacks."""
-    found = []
+    constants = []
     for device, (devices, names) in SETS.items():
         cases = cases_on(folder, devices)
         seen = [case for case, held in zip(cases, held_out(cases), strict=True) if not held]
         values = [float(getattr(rates_of(device), name)) for name in names]
         errors = standard_errors(seen, device, devices, names)
-        found += [
+        constants += [
             Fitted(device, name, value, float(error), len(seen), BOUNDS[name])
             for name, value, error in zip(names, values, errors, strict=True)
         ]
     for stack, names in OF_STACKS.items():
-        found += [
+        constants += [
             Fitted(stack, name, float(getattr(software(stack), name)), float("nan"), 0) for name in names
         ]
-    return found
+    return constants
 
 
 def standard_errors(
@@ -134,9 +134,9 @@ def standard_errors(
     return np.asarray(np.sqrt(np.diag(covariance)))
 
 
-def text(found: Sequence[Fitted]) -> str:
+def text(constants: Sequence[Fitted]) -> str:
     """The list as lines to read, the count first."""
-    unknown = sum(bool(one.unknown) for one in found)
-    head = f"{len(found)} constants are fitted to published training runs; of them unknown: {unknown}"
+    unknown = sum(bool(one.unknown) for one in constants)
+    head = f"{len(constants)} constants are fitted to published training runs; of them unknown: {unknown}"
     rest = ["", "set by hand, unknown as well:", *(f"  {name:<12} {why}" for name, why in HAND_SET.items())]
-    return "\n".join([head, *map(str, found), *rest])
+    return "\n".join([head, *map(str, constants), *rest])

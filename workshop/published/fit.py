@@ -197,9 +197,9 @@ def leave_out_tensor(folder: Path, devices: Sequence[str], names: Sequence[str])
     for degree in sorted({case.column["tensor"] for case in cases}):
         seen = [case for case in cases if case.column["tensor"] != degree]
         left = [case for case in cases if case.column["tensor"] == degree]
-        _, found = fit_constants(seen, devices[0], names, BOUNDS)
+        _, fitted = fit_constants(seen, devices[0], names, BOUNDS)
         predicted = predict_times(
-            left, Constants(dict.fromkeys(devices, found.rates[devices[0]]), found.software)
+            left, Constants(dict.fromkeys(devices, fitted.rates[devices[0]]), fitted.software)
         )
         measured = np.array([case.measured for case in left])
         errors[degree] = float(np.abs(predicted / measured - 1).mean())

@@ -81,30 +81,28 @@ def memory_observations(records: Sequence[MeasuredRun]) -> list[tuple[Observatio
 def left_out(records: Sequence[MeasuredRun], say: Callable[[str], None] = print) -> list[LeftOut]:
     """Every row, predicted without its regime on each axis. Minutes: it fits once for each regime."""
     times, memories = time_observations(records), memory_observations(records)
-    found = [
-        LeftOut(one, {"in_sample": float(x)}) for one, x in zip(times, predict_times(times), strict=True)
-    ]
+    rows = [LeftOut(one, {"in_sample": float(x)}) for one, x in zip(times, predict_times(times), strict=True)]
     of_memory = [LeftOut(one, {"in_sample": memory_value(one, kept)}) for one, kept in memories]
     refits = Refits(times)
     for axis in AXES:
-        for row, value in zip(found, times_without(refits, axis, say), strict=True):
+        for row, value in zip(rows, times_without(refits, axis, say), strict=True):
             row.predicted[axis] = float(value)
         for row, value in zip(of_memory, memories_without(memories, axis), strict=True):
             row.predicted[axis] = value
-    return [*found, *of_memory]
+    return [*rows, *of_memory]
 
 
 def times_without(refits: Refits, axis: str, say: Callable[[str], None]) -> np.ndarray:
     """Each time, predicted by constants that did not see its regime."""
     times = refits.rows
     regimes = np.array([AXES[axis](one.record) for one in times])
-    found = np.empty(len(times))
+    seconds = np.empty(len(times))
     for regime in dict.fromkeys(regimes):
         out = np.flatnonzero(regimes == regime).tolist()
         say(f"{axis}: {regime} left out, {len(out)} rows of time")
         gone = {id(times[i]) for i in out}
-        found[out] = predict_times([times[i] for i in out], refits.without(gone))
-    return found
+        seconds[out] = predict_times([times[i] for i in out], refits.without(gone))
+    return seconds
 
 
 def memories_without(rows: Sequence[tuple[Observation, MemoryPrediction]], axis: str) -> list[float]:
@@ -141,15 +139,15 @@ def read(records: Sequence[MeasuredRun], path: Path = FILE) -> list[LeftOut]:
     ones = [*time_observations(records), *(o for r in records for o in r.observations(COMPARED))]
     with path.open(newline="", encoding="utf-8") as file:
         kept = {tuple(row[key] for key in KEYS): row for row in csv.DictReader(file)}
-    found = []
+    rows = []
     for one in ones:
         row = kept.pop((one.table, str(one.row), one.quantity), None)
         if row is None:
             raise ValueError(f"{path.name} has no row for {one.table}, line {one.row}: {AGAIN}")
-        found.append(LeftOut(one, {axis: float(row[axis]) for axis in ("in_sample", *AXES)}))
+        rows.append(LeftOut(one, {axis: float(row[axis]) for axis in ("in_sample", *AXES)}))
     if kept:
         raise ValueError(f"{path.name} has rows that no table has, such as {next(iter(kept))}: {AGAIN}")
-    return found
+    return rows
 
 
 AGAIN = "make it again with `workshop validate --left-out --refit`"

@@ -51,16 +51,16 @@ def seconds_of(one: Observation) -> float | None:
 
 def measured_twice(records: Sequence[MeasuredRun]) -> list[Twice]:
     """Every configuration that more than one source timed, sources in the order of their names."""
-    found: dict[str, dict[str, list[float]]] = {}
+    runs_by_words: dict[str, dict[str, list[float]]] = {}
     for record in records:
         for one in record.observations((SECONDS, TOKENS)):
             seconds = seconds_of(one)
             if seconds is not None:
-                by_source = found.setdefault(_words(record), {})
+                by_source = runs_by_words.setdefault(_words(record), {})
                 by_source.setdefault(AXES["source"](record), []).append(seconds)
     return [
         Twice(words, (first, second), (tuple(by_source[first]), tuple(by_source[second])))
-        for words, by_source in sorted(found.items())
+        for words, by_source in sorted(runs_by_words.items())
         for first, second in combinations(sorted(by_source), 2)
     ]
 
@@ -93,10 +93,10 @@ def least_error(measured: Sequence[float]) -> float:
 
 def floors(records: Sequence[MeasuredRun]) -> list[Floor]:
     """Of every source that timed some configuration several times."""
-    found: dict[str, dict[object, list[float]]] = {}
+    by_source: dict[str, dict[object, list[float]]] = {}
     for record in records:
         for one in record.observations(TIMES):
-            runs = found.setdefault(AXES["source"](record), {})
+            runs = by_source.setdefault(AXES["source"](record), {})
             runs.setdefault(configuration(one), []).append(one.measured)
     return [
         Floor(
@@ -106,7 +106,7 @@ def floors(records: Sequence[MeasuredRun]) -> list[Floor]:
             mean(max(values) / min(values) for values in repeats),
             mean(least_error(values) for values in runs.values()),
         )
-        for source, runs in sorted(found.items())
+        for source, runs in sorted(by_source.items())
         if (repeats := [values for values in runs.values() if len(values) > 1])
     ]
 

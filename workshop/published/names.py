@@ -53,22 +53,24 @@ def named_device(name: str, gigabytes: float = 0) -> str:
     words = name.lower().replace("_", " ").replace("-", " ")
     size = re.search(r"(\d+)\s*gb", words)
     wanted = float(size[1]) if size else gigabytes
-    found = []
+    candidates = []
     for known, spec in catalogue.devices().items():
         family = re.sub(r"-(\d+gb|pcie)", "", known.lower()).replace("-", " ")
         short = family.removeprefix("rtx ")
         if not re.search(rf"(?<!\w)({re.escape(family)}|{re.escape(short)})(?!\w)", words):
             continue
         if ("pcie" in words) == ("PCIe" in known):
-            found.append((known, spec.memory_bytes / 1e9))
-    bare = [entry for entry in found if "-" not in entry[0]]  # "H100" is the 80 GB one; there is no bare A100
+            candidates.append((known, spec.memory_bytes / 1e9))
+    bare = [
+        entry for entry in candidates if "-" not in entry[0]
+    ]  # "H100" is the 80 GB one; there is no bare A100
     if not wanted and len(bare) == 1:
-        found = bare
+        candidates = bare
     if wanted:
         # 80 GB may be 80 GiB less what the driver keeps: near is enough, and sizes are far apart.
-        found = [(known, size_) for known, size_ in found if 0.9 < size_ / wanted < 1.1]
-    if len(found) != 1:
-        listed = ", ".join(known for known, _ in found) or ", ".join(catalogue.devices())
-        which = "may be several devices" if found else "is not known here"
+        candidates = [(known, size_) for known, size_ in candidates if 0.9 < size_ / wanted < 1.1]
+    if len(candidates) != 1:
+        listed = ", ".join(known for known, _ in candidates) or ", ".join(catalogue.devices())
+        which = "may be several devices" if candidates else "is not known here"
         raise NotPredictable(f"device {name!r} {which} (known: {listed})")
-    return found[0][0]
+    return candidates[0][0]

@@ -25,8 +25,8 @@ def split(column: str, cell: str, kinds: Kinds) -> tuple[str, dict[str, Any]]:
     head, *rest = cell.split() or [""]
     options: dict[str, Any] = {}
     for word in rest:
-        key, found, value = word.partition("=")
-        if not found or key not in kinds:
+        key, equals, value = word.partition("=")
+        if not equals or key not in kinds:
             listed = ", ".join(f"{name}=" for name in kinds) or "none"
             raise NotPredictable(
                 f"{column} is {cell!r}: {word!r} is no option{nearest(key, kinds)} (known: {listed})"

@@ -92,10 +92,10 @@ def amount(quantity: str, value: float | bool) -> str:
     return f"{value:.4g} {UNITS[quantity]}"
 
 
-def text(found: dict[str, Any]) -> str:
+def text(compared: dict[str, Any]) -> str:
     """What `compare` found, as a table to read."""
     out = [f"{'line':>5} {'name':<28} {'quantity':<28} {'measured':>17} {'predicted':>17} {'error':>7}"]
-    for row in found["rows"]:
+    for row in compared["rows"]:
         measured, predicted = (amount(row["quantity"], row[key]) for key in ("measured", "predicted"))
         error = "" if row["signed_error"] is None else f"{row['signed_error']:>+7.1%}"
         wrong = "  wrong" if row["quantity"] == VERDICT and measured != predicted else ""
@@ -105,7 +105,7 @@ def text(found: dict[str, Any]) -> str:
             f"{row['line']:>5} {row['name'][:28]:<28} {row['quantity'][:28]:<28} {measured:>17} "
             f"{predicted:>17} {error:>7}{wrong}".rstrip()
         )
-    for kind, numbers in found["summary"].items():
+    for kind, numbers in compared["summary"].items():
         if kind == VERDICT:
             out.append(f"{kind}: {numbers['rows']} rows, {numbers['mean_error']:.1%} wrong")
         else:
@@ -113,7 +113,7 @@ def text(found: dict[str, Any]) -> str:
                 f"{kind}: {numbers['rows']} rows, mean error {numbers['mean_error']:.1%}, "
                 f"signed {numbers['mean_signed_error']:+.1%}, worst {numbers['worst_error']:.1%}"
             )
-    out += [f"line {left['line']} not predicted: {left['reason']}" for left in found["skipped"]]
+    out += [f"line {left['line']} not predicted: {left['reason']}" for left in compared["skipped"]]
     return "\n".join(out)
 
 
@@ -126,11 +126,11 @@ def assumptions(records: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
     ]
 
 
-def assumptions_text(found: Iterable[dict[str, Any]]) -> str:
+def assumptions_text(entries: Iterable[dict[str, Any]]) -> str:
     """The assumptions as lines to read, table by table."""
     out: list[str] = []
     table = None
-    for entry in found:
+    for entry in entries:
         if entry["table"] != table:
             table = entry["table"]
             out.append(f"\n{table}")

@@ -78,12 +78,12 @@ def floor_and_slope(some: Sample) -> tuple[float, float]:
 
 
 def _standardised(some: Sample) -> np.ndarray:
-    found = np.empty(len(some.residuals))
+    z = np.empty(len(some.residuals))
     for name in np.unique(some.sources):
         mine = some.sources == name
         floor, slope = floor_and_slope(some.take(~mine))
-        found[mine] = some.residuals[mine] / np.sqrt(floor**2 + (slope * some.doubts[mine, 0]) ** 2)
-    return np.abs(found)
+        z[mine] = some.residuals[mine] / np.sqrt(floor**2 + (slope * some.doubts[mine, 0]) ** 2)
+    return np.abs(z)
 
 
 def estimate(some: Sample) -> Difference:
@@ -94,12 +94,12 @@ def estimate(some: Sample) -> Difference:
 
 def coverage(some: Sample) -> dict[str, float]:
     """Share of pairs whose ratio is as near as said, by source, from the pairs of the other sources alone."""
-    z, found = _standardised(some), {}
+    z, by_source = _standardised(some), {}
     held = np.zeros(len(z), bool)
     for name in dict.fromkeys(some.sources):
         mine = some.sources == name
         margin = quantile(z[~mine], some.take(~mine).votes, 1 - 2 * TAIL)
         held[mine] = z[mine] <= margin
-        found[str(name)] = float(np.average(held[mine], weights=some.weights[mine]))
+        by_source[str(name)] = float(np.average(held[mine], weights=some.weights[mine]))
     every = {"all pairs": float(np.average(held, weights=some.weights))}
-    return {**found, **every, "mean of sources": float(np.mean(list(found.values())))}
+    return {**by_source, **every, "mean of sources": float(np.mean(list(by_source.values())))}

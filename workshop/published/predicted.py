@@ -70,10 +70,10 @@ def predict_times(observations: Sequence[Observation], constants: Constants = OW
 
 def predict_causes(observations: Sequence[Observation]) -> np.ndarray:
     """Predicted seconds of each observation's step by cause: [observations, causes]."""
-    found = np.empty((len(observations), len(CAUSES)))
+    causes = np.empty((len(observations), len(CAUSES)))
     for members, _, steps in _steps(observations, OWN):
-        found[members] = np.stack([getattr(steps, cause) for cause in CAUSES], axis=1)
-    return found
+        causes[members] = np.stack([getattr(steps, cause) for cause in CAUSES], axis=1)
+    return causes
 
 
 def _steps(
@@ -128,14 +128,14 @@ def predicted_memory(record: MeasuredRun) -> MemoryPrediction:
     return predict_memory(record.run, record.pass_group)
 
 
-def memory_value(one: Observation, found: MemoryPrediction) -> float:
+def memory_value(one: Observation, prediction: MemoryPrediction) -> float:
     """Bytes of what was measured, on the stage where it was; for out_of_memory 1 where it does not fit."""
     if one.quantity == OUT_OF_MEMORY:
-        return float(not found.fits)
-    stage = found.worst_stage if one.record.stage is None else one.record.stage
+        return float(not prediction.fits)
+    stage = prediction.worst_stage if one.record.stage is None else one.record.stage
     if one.quantity == ACTIVATIONS:
         return float(saved_activations(one.record.run)[stage])
-    return float(getattr(found, one.quantity.removeprefix("memory_"))[stage])
+    return float(getattr(prediction, one.quantity.removeprefix("memory_"))[stage])
 
 
 def time_predictions(records: Sequence[MeasuredRun]) -> tuple[list[tuple[Observation, float]], list[Skipped]]:

@@ -43,9 +43,9 @@ class Refits:
 
         gone: `id` of each row that is left out.
         """
-        found: dict[str, Rates] = {}
+        rates: dict[str, Rates] = {}
         for device, (devices, names) in SETS.items():
-            base = inherited(device, found)
+            base = inherited(device, rates)
             mine = [
                 case
                 for case in self.rows
@@ -55,18 +55,18 @@ class Refits:
             if mine and key not in self.made:
                 start = np.log([getattr(rates_of(device), name) for name in names])
                 self.made[key], _ = Fit(mine, base, names).solved(start, ROUNDS)
-            found[device] = self.made[key] if mine else base
-        return Constants({device: inherited(device, found) for device in device_tables()}, {})
+            rates[device] = self.made[key] if mine else base
+        return Constants({device: inherited(device, rates) for device in device_tables()}, {})
 
 
-def inherited(device: str, found: Mapping[str, Rates]) -> Rates:
-    """A device's constants with `found` in place of those that were fitted: its own, or its relative's."""
-    if device in found:
-        return found[device]
+def inherited(device: str, rates: Mapping[str, Rates]) -> Rates:
+    """A device's constants with `rates` in place of those that were fitted: its own, or its relative's."""
+    if device in rates:
+        return rates[device]
     entry: dict[str, Any] = dict(device_tables()[device])
     relative = entry.pop("like", "")
     fitted = SETS.get(device, ((), ()))[1]
-    base = inherited(relative, found) if relative else replace(rates_of(device), **_usual(fitted))
+    base = inherited(relative, rates) if relative else replace(rates_of(device), **_usual(fitted))
     own = {name: value for name, value in entry.items() if name not in fitted}
     return base.with_values(**{**own, "name": device})
 
@@ -77,24 +77,28 @@ def _usual(names: Sequence[str]) -> dict[str, Any]:
 
 def refitted_share(rows: Sequence[tuple[Observation, MemoryPrediction]]) -> float:
     """The idle share that fits reserved and device bytes of these rows best; today's where there are none."""
-    seen = [(one, found) for one, found in rows if one.quantity in (RESERVED, DEVICE) and not is_held(one)]
+    seen = [
+        (one, prediction)
+        for one, prediction in rows
+        if one.quantity in (RESERVED, DEVICE) and not is_held(one)
+    ]
     if not seen:
         return FRAGMENTATION
     errors = [
-        np.mean([abs(np.log(with_share(one, found, share) / one.measured)) for one, found in seen])
+        np.mean([abs(np.log(with_share(one, prediction, share) / one.measured)) for one, prediction in seen])
         for share in SHARES
     ]
     return float(SHARES[int(np.argmin(errors))])
 
 
-def with_share(one: Observation, found: MemoryPrediction, share: float) -> float:
+def with_share(one: Observation, prediction: MemoryPrediction, share: float) -> float:
     """Reserved or device bytes of an observation had the allocator that idle share."""
     if one.record.run.implementation.expandable_segments:
         share = 0.0
-    outside = found.device - found.reserved
-    reserved = found.allocated + share * np.maximum(0, found.allocated - found.steady)
-    if found.capacity:
-        reserved = np.maximum(found.allocated, np.minimum(reserved, found.capacity - outside))
+    outside = prediction.device - prediction.reserved
+    reserved = prediction.allocated + share * np.maximum(0, prediction.allocated - prediction.steady)
+    if prediction.capacity:
+        reserved = np.maximum(prediction.allocated, np.minimum(reserved, prediction.capacity - outside))
     device = reserved + outside
     stage = int(np.argmax(device)) if one.record.stage is None else one.record.stage
     return float((device if one.quantity == DEVICE else reserved)[stage])

@@ -86,8 +86,8 @@ def memory_lines(records: Sequence[MeasuredRun]) -> tuple[list[Line], list[Skipp
         if not observations:
             continue
         try:
-            found = predicted_memory(record)
-            values = [(one, memory_value(one, found)) for one in observations]
+            prediction = predicted_memory(record)
+            values = [(one, memory_value(one, prediction)) for one in observations]
         except ValueError as reason:
             skipped.append(Skipped(record.table, record.row, str(reason), "memory"))
             continue
@@ -100,7 +100,7 @@ def memory_lines(records: Sequence[MeasuredRun]) -> tuple[list[Line], list[Skipp
         if any(one.quantity != ACTIVATIONS for one in observations):  # a computed figure ran on no device
             failed = bool(record.measured.get(OUT_OF_MEMORY))
             side = "ran out of memory" if failed else "ran"
-            right = found.fits != failed
+            right = prediction.fits != failed
             lines.append(Line(record.table, side, VERDICT, record.row, 1.0, float(right), held))
     return lines, skipped
 
@@ -142,7 +142,7 @@ def records(lines: Sequence[Line], skipped: Sequence[Skipped]) -> list[dict[str,
 
     A table of which nothing is predicted has one with an empty quantity.
     """
-    found: list[dict[str, Any]] = []
+    summaries: list[dict[str, Any]] = []
     for table in dict.fromkeys([*(x.table for x in lines), *(x.table for x in skipped)]):
         mine = [x for x in lines if x.table == table]
         left = [x for x in skipped if x.table == table]
@@ -150,12 +150,12 @@ def records(lines: Sequence[Line], skipped: Sequence[Skipped]) -> list[dict[str,
             some = [x for x in mine if x.quantity == quantity]
             kind = some[0].kind if some else ""
             reasons = Counter(x.reason for x in left if not kind or x.kind in ("", kind))
-            found.append(_record(table, "all", quantity, some, reasons))
-            found += [
+            summaries.append(_record(table, "all", quantity, some, reasons))
+            summaries += [
                 _record(table, group, quantity, [x for x in some if x.group == group])
                 for group in sorted({x.group for x in some})
             ]
-    return found
+    return summaries
 
 
 def _record(
@@ -172,10 +172,10 @@ def _record(
     }
 
 
-def text(found: Iterable[dict[str, Any]]) -> str:
+def text(summaries: Iterable[dict[str, Any]]) -> str:
     """The records as a table to read."""
     out: list[str] = []
-    for record in found:
+    for record in summaries:
         if record["group"] == "all":
             out.append(f"\n{record['table']}  ({record['quantity'] or 'not predicted'})")
             out.append(
@@ -205,5 +205,5 @@ def validate(folder: Path, quantity: str = "both", *, held_only: bool = False) -
             lines += some
             skipped = [*skipped, *left]
     wanted = [x for x in skipped if quantity == "both" or x.kind in ("", quantity)]
-    found = records([x for x in lines if x.held or not held_only], wanted)
-    return sorted(found, key=lambda record: record["table"])
+    summaries = records([x for x in lines if x.held or not held_only], wanted)
+    return sorted(summaries, key=lambda record: record["table"])

@@ -92,11 +92,11 @@ class Sample:
     @cached_property
     def votes(self) -> np.ndarray:
         """Weights that sum to each source's effective number of rows."""
-        found = self.weights.copy()
+        weights = self.weights.copy()
         for name in np.unique(self.sources):
             mine = self.sources == name
-            found[mine] /= 1 + max(found[mine].sum() - 1, 0) * self.alike
-        return found
+            weights[mine] /= 1 + max(weights[mine].sum() - 1, 0) * self.alike
+        return weights
 
 
 def known_beside(records: Sequence[MeasuredRun], left: str | None, kind: str) -> Bars:
@@ -143,9 +143,9 @@ def doubts_of(row: LeftOut, known: Bars) -> tuple[str, ...]:
         of_model = model_doubts(run.model, precision(run.layout.precision), run.adapter)
         kept = memory_doubts(of_model, run.implementation.name, run.layout.pipeline > 1, known)
         return (*kept, "outside") if row.one.quantity in (RESERVED, DEVICE) else kept
-    found = time_doubts(record.run, record.software.name, known)
-    unnamed = "stack" in dict(record.assumed) and "stack" not in found
-    return (*found, "stack") if unnamed else found
+    doubts = time_doubts(record.run, record.software.name, known)
+    unnamed = "stack" in dict(record.assumed) and "stack" not in doubts
+    return (*doubts, "stack") if unnamed else doubts
 
 
 def scales(some: Sample, rounds: int = 400) -> np.ndarray:
@@ -179,12 +179,12 @@ def quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 def standardised(some: Sample) -> np.ndarray:
     """Each residual over its scale, which was estimated without the residual's source."""
-    found = np.empty(len(some.residuals))
+    z = np.empty(len(some.residuals))
     for name in np.unique(some.sources):
         mine = some.sources == name
         x = scales(some.take(~mine))
-        found[mine] = some.residuals[mine] * np.exp(-x[0] - some.doubts[mine] @ x[1:])
-    return found
+        z[mine] = some.residuals[mine] * np.exp(-x[0] - some.doubts[mine] @ x[1:])
+    return z
 
 
 def estimate(some: Sample, known: Bars) -> Bars:
@@ -198,24 +198,24 @@ def estimate(some: Sample, known: Bars) -> Bars:
 def inside(some: Sample) -> np.ndarray:
     """Whether each residual lies in an interval to which its source gave nothing: no scale, no quantile."""
     z = standardised(some)
-    found = np.zeros(len(z), bool)
+    held = np.zeros(len(z), bool)
     for name in np.unique(some.sources):
         mine = some.sources == name
         weight = some.take(~mine).votes
         lower, upper = (quantile(z[~mine], weight, level) for level in (TAIL, 1 - TAIL))
-        found[mine] = (lower <= z[mine]) & (z[mine] <= upper)
-    return found
+        held[mine] = (lower <= z[mine]) & (z[mine] <= upper)
+    return held
 
 
 def coverage(some: Sample) -> dict[str, float]:
     """Share of rows inside, by source; "all rows" weighs configurations alike, "mean of sources" sources."""
     held = inside(some)
-    found = {
+    by_source = {
         str(name): float(np.average(held[some.sources == name], weights=some.weights[some.sources == name]))
         for name in dict.fromkeys(some.sources)
     }
     every = {"all rows": float(np.average(held, weights=some.weights))}
-    return {**found, **every, "mean of sources": float(np.mean(list(found.values())))}
+    return {**by_source, **every, "mean of sources": float(np.mean(list(by_source.values())))}
 
 
 def as_toml(kinds: Mapping[str, Bars], apart: Difference) -> str:

@@ -69,10 +69,10 @@ class ServedRow:
 
     def predicted(self, program: Engine | None = None) -> float:
         """The same quantity, predicted, in the same unit."""
-        found = self.prediction(program)
+        prediction = self.prediction(program)
         if self.quantity == BETWEEN:
-            return found.between_tokens_loaded
-        return float(getattr(found, self.quantity))
+            return prediction.between_tokens_loaded
+        return float(getattr(prediction, self.quantity))
 
     def prediction(self, program: Engine | None = None) -> ServingPrediction:
         """The whole prediction."""
@@ -125,9 +125,9 @@ def _not_predicted(row: ServedRow) -> str:
     old = row.source == "tensorrt_llm" and "v0.7" not in row.where and row.quantity == THROUGHPUT
     if old and model.num_kv_heads < model.num_heads:
         return OLD_GQA
-    found = row.prediction()
-    if not found.fits:
-        most = found.capacity.requests(row.prompt + row.output)
+    prediction = row.prediction()
+    if not prediction.fits:
+        most = prediction.capacity.requests(row.prompt + row.output)
         return f"{row.batch} requests do not fit at once ({most} do); those that waited are not modelled"
     return ""
 
@@ -174,12 +174,12 @@ def _speaks(name: str, row: ServedRow) -> bool:
 
 def fit(rows: Iterable[ServedRow]) -> ServingConstants:
     """The constants that make the mean |log error| least; where no row speaks, its value before any fit."""
-    rows, found = list(rows), ServingConstants()
+    rows, constants = list(rows), ServingConstants()
     for name in GRID:
         telling = tuple(row for row in rows if _speaks(name, row))
         if telling:
-            found = replace(found, **{name: _best(name, telling)})
-    return found
+            constants = replace(constants, **{name: _best(name, telling)})
+    return constants
 
 
 @cache
@@ -213,11 +213,11 @@ class Residual:
 
 def left_out(rows: list[ServedRow]) -> list[Residual]:
     """Every row predicted with constants that were fitted on the other sources."""
-    found = []
+    residuals = []
     for source in SOURCES:
         constants = fit(row for row in rows if row.source != source)
-        found += [Residual(row, _residual(row, constants)) for row in rows if row.source == source]
-    return found
+        residuals += [Residual(row, _residual(row, constants)) for row in rows if row.source == source]
+    return residuals
 
 
 def kept(rows: list[ServedRow]) -> list[Residual]:
@@ -236,15 +236,15 @@ def margins(residuals: list[Residual]) -> dict[str, tuple[float, float]]:
         THROUGHPUT: [one for one in residuals if one.row.quantity == THROUGHPUT],
         BETWEEN: [one for one in residuals if one.row.quantity == BETWEEN or _decodes(one.row)],
     }
-    found = {}
+    by_quantity = {}
     for name, group in groups.items():
         logs = np.array(
             [-o.log if name == BETWEEN and o.row.quantity == THROUGHPUT else o.log for o in group]
         )
         sizes = {s: sum(o.row.source == s for o in group) for s in {o.row.source for o in group}}
         weights = np.array([1 / sizes[o.row.source] for o in group])
-        found[name] = (_quantile(logs, weights, 0.1), _quantile(logs, weights, 0.9))
-    return found
+        by_quantity[name] = (_quantile(logs, weights, 0.1), _quantile(logs, weights, 0.9))
+    return by_quantity
 
 
 def _decodes(row: ServedRow) -> bool:
@@ -276,7 +276,7 @@ def intervals(rows: list[ServedRow]) -> dict[str, Any]:
 def summary(rows: list[ServedRow], left: list[tuple[str, int, str]]) -> list[dict[str, Any]]:
     """Errors by source and quantity: with the constants that are kept, and with the source left out."""
     both = list(zip(kept(rows), left_out(rows), strict=True))
-    found = []
+    summaries = []
     for source in SOURCES:
         for quantity in (TTFT, BETWEEN, THROUGHPUT):
             mine = [pair for pair in both if (pair[0].row.source, pair[0].row.quantity) == (source, quantity)]
@@ -288,7 +288,7 @@ def summary(rows: list[ServedRow], left: list[tuple[str, int, str]]) -> list[dic
                 span.times(by).holds(one.row.value)
                 for span, by, (one, _) in zip(inside, shift, mine, strict=True)
             ]
-            found.append(
+            summaries.append(
                 {
                     "table": f"serving_{source}",
                     "quantity": quantity,
@@ -301,10 +301,10 @@ def summary(rows: list[ServedRow], left: list[tuple[str, int, str]]) -> list[dic
                     "skipped": sum(one[0] == source for one in left),
                 }
             )
-    return found
+    return summaries
 
 
-def text(found: list[dict[str, Any]], left: list[tuple[str, int, str]]) -> str:
+def text(summaries: list[dict[str, Any]], left: list[tuple[str, int, str]]) -> str:
     """What a person reads."""
     lines = [
         "predicted again: mean and median error with the constants that are kept; mean error with the source",
@@ -315,7 +315,7 @@ def text(found: list[dict[str, Any]], left: list[tuple[str, int, str]]) -> str:
         f"{one['table']:<22}{one['quantity']:<21}{one['rows']:>9}{one['mean_error']:>9.1%}"
         f"{one['median_signed_error']:>+9.1%}{one['left_out_mean_error']:>9.1%}{one['worst_error']:>+9.0%}"
         f"{one['inside_interval']:>9.0%}"
-        for one in found
+        for one in summaries
     ]
     reasons = Counter(
         (source, re.sub(r"\b\d+ (?=requests|do\b)", "N ", reason)) for source, _, reason in left

@@ -113,15 +113,15 @@ def read_table(path: Path) -> tuple[list[MeasuredRun], list[Skipped]]:
 
 def missing(source: Source, record: MeasuredRun, table: str, line: int) -> list[Skipped]:
     """What the source measures for other rows and not for this one, or what is not read at all."""
-    found = [Skipped(table, line, source.time_unread, "time")] if source.time_unread else []
+    skipped = [Skipped(table, line, source.time_unread, "time")] if source.time_unread else []
     if not record.quantities:
         columns = ", ".join(name for name in source.measured)
         return [Skipped(table, line, f"nothing was measured: {columns}")]
     measured = {"time" if name in TIMES else "memory" for name, _ in record.quantities}
-    found += [
+    skipped += [
         Skipped(table, line, f"no {kind} was measured", kind) for kind in source.kinds if kind not in measured
     ]
-    return found
+    return skipped
 
 
 def read_folder(folder: Path) -> tuple[list[MeasuredRun], list[Skipped]]:

@@ -57,8 +57,8 @@ def serve(requests: socket.socket) -> None:
     gc.enable()
     from_forks, forks = socket.socketpair(type=socket.SOCK_SEQPACKET)
     while True:
-        asked, _, _ = select.select([requests, from_forks], [], [])
-        message, descriptors, _, _ = socket.recv_fds(asked[0], 4096, 3)
+        readable, _, _ = select.select([requests, from_forks], [], [])
+        message, descriptors, _, _ = socket.recv_fds(readable[0], 4096, 3)
         if not message:
             return
         if os.fork() == 0:

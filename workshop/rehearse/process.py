@@ -73,10 +73,12 @@ def fork(words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[st
     """
     with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
         start, out, err = (Path(folder, name) for name in ("start.json", "stdout", "stderr"))
-        heard = environment()
-        start.write_text(json.dumps({"words": list(words), "environment": heard, "folder": str(Path.cwd())}))
+        variables = environment()
+        start.write_text(
+            json.dumps({"words": list(words), "environment": variables, "folder": str(Path.cwd())})
+        )
         try:
-            code = _ask(start, out, err, heard, timeout)
+            code = _ask(start, out, err, variables, timeout)
         except TimeoutError:
             raise subprocess.TimeoutExpired([CHILD, *words], timeout, _bytes(out), _bytes(err)) from None
         written = (_bytes(file).decode(errors="replace") for file in (out, err))
@@ -91,7 +93,7 @@ def _bytes(file: Path) -> bytes:
     return file.read_bytes() if file.exists() else b""
 
 
-def _ask(start: Path, out: Path, err: Path, heard: Mapping[str, str], timeout: float) -> int:
+def _ask(start: Path, out: Path, err: Path, variables: Mapping[str, str], timeout: float) -> int:
     """The exit code of a fork with these files."""
     ours, theirs = socket.socketpair()
     with ours, contextlib.ExitStack() as handed_over:
@@ -99,7 +101,7 @@ def _ask(start: Path, out: Path, err: Path, heard: Mapping[str, str], timeout: f
         outputs = [handed_over.enter_context(file.open("ab")) for file in (out, err)]
         descriptors = [theirs.fileno(), *(output.fileno() for output in outputs)]
         try:
-            socket.send_fds(_server(heard), [os.fsencode(start)], descriptors)
+            socket.send_fds(_server(variables), [os.fsencode(start)], descriptors)
         except OSError as error:
             raise NoServer(str(error)) from error
         handed_over.close()  # the other side's copies are the ones that count
@@ -115,22 +117,22 @@ def _ask(start: Path, out: Path, err: Path, heard: Mapping[str, str], timeout: f
 
 @dataclass(frozen=True)
 class _Server:
-    heard: Mapping[str, str]
+    variables: Mapping[str, str]
     requests: socket.socket
     process: subprocess.Popen[bytes] | None  # None: not ours to end
 
     def serves(self, read: Mapping[str, str]) -> bool:
         """Whether it is there, and read at import what is to be read now."""
-        return self.process is None or (self.heard == read and self.process.poll() is None)
+        return self.process is None or (self.variables == read and self.process.poll() is None)
 
 
 _starting = threading.Lock()
 _running: list[_Server] = []  # one at most: each holds some hundred megabytes
 
 
-def _server(heard: Mapping[str, str]) -> socket.socket:
+def _server(variables: Mapping[str, str]) -> socket.socket:
     """The socket of the fork server, which is started anew where torch would now read other variables."""
-    read = {name: value for name, value in heard.items() if name.startswith(READ_AT_IMPORT)}
+    read = {name: value for name, value in variables.items() if name.startswith(READ_AT_IMPORT)}
     with _starting:
         if not _running or not _running[0].serves(read):
             end_server()
@@ -138,7 +140,7 @@ def _server(heard: Mapping[str, str]) -> socket.socket:
             with theirs:
                 process = subprocess.Popen(
                     [sys.executable, "-m", _SERVER, str(theirs.fileno())],
-                    env=dict(heard),
+                    env=dict(variables),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

@@ -24,13 +24,13 @@ def ask_each_call_once() -> Callable[[], None]:
     usual = getattr(_sharding_prop, _NAME, None)
     if usual is None:
         return lambda: None
-    asked: list[Any] = [None, False]  # the newest call, and whether one of its arguments is strided
+    newest: list[Any] = [None, False]  # the newest call, and whether one of its arguments is strided
 
     def propagate(strategy: Any, call: Any) -> None:
-        if asked[0] is not call:
+        if newest[0] is not call:
             placements = (placement for spec in call.args_spec for placement in spec.placements)
-            asked[:] = call, any(isinstance(placement, _StridedShard) for placement in placements)
-        if asked[1]:
+            newest[:] = call, any(isinstance(placement, _StridedShard) for placement in placements)
+        if newest[1]:
             usual(strategy, call)
 
     return swap(_sharding_prop, _NAME, propagate)

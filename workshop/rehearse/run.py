@@ -84,26 +84,26 @@ def rehearse(
             'if __name__ == "__main__":'
         )
     check_keys("rehearse()", options, [field.name for field in fields(Options)])
-    asked = Options(**options)
+    chosen = Options(**options)
     text, path, function = _program(program)
     uses_deepspeed = _imports_deepspeed(text or Path(path).read_text())
     request = Request(
         world_size=world_size,
         rank=rank,
-        local_world_size=asked.local_world_size,
+        local_world_size=chosen.local_world_size,
         source=text,
         path=path,
         function=function,
         arguments=list(arguments),
         keywords=dict(keywords or {}),
-        steps=asked.steps if asked.steps is not None else 3 if uses_deepspeed else 2,
-        gloo=asked.gloo,
-        real=uses_deepspeed if asked.real is None else asked.real,
-        roofline=roofline_of(asked.roofline, world_size)
-        if isinstance(asked.roofline, str)
-        else asked.roofline,
-        timeout_seconds=asked.timeout_seconds,
-        pretend_cuda=asked.pretend_cuda,
+        steps=chosen.steps if chosen.steps is not None else 3 if uses_deepspeed else 2,
+        gloo=chosen.gloo,
+        real=uses_deepspeed if chosen.real is None else chosen.real,
+        roofline=roofline_of(chosen.roofline, world_size)
+        if isinstance(chosen.roofline, str)
+        else chosen.roofline,
+        timeout_seconds=chosen.timeout_seconds,
+        pretend_cuda=chosen.pretend_cuda,
     )
     return _ask(request)
 

@@ -92,13 +92,13 @@ def names(tokens: Sequence[int], size: int) -> list[bytes]:
 
     Keys and values depend on all earlier tokens, so a block may be used again only where all of them agree.
     """
-    found, before = [], b""
+    hashes, before = [], b""
     for first in range(0, len(tokens) - size + 1, size):
         before = hashlib.sha256(
             before + np.asarray(tokens[first : first + size], np.int64).tobytes()
         ).digest()
-        found.append(before)
-    return found
+        hashes.append(before)
+    return hashes
 
 
 def slot_for(position: int, table: list[int], blocks: Blocks) -> int:

@@ -75,7 +75,7 @@ def _groups(chunks: Sequence[Chunk], size: int, device: torch.device) -> list[_G
     for chunk in chunks:
         places.setdefault(len(chunk.tokens), []).append((begin, chunk))
         begin += len(chunk.tokens)
-    found = []
+    groups = []
     for length, members in places.items():
         longest = max(chunk.first for _, chunk in members) + length
         columns = range(-(-longest // size))
@@ -85,8 +85,8 @@ def _groups(chunks: Sequence[Chunk], size: int, device: torch.device) -> list[_G
         rows = torch.tensor([begin for begin, _ in members])[:, None] + torch.arange(length)
         mask = torch.arange(longest) <= positions[:, :, None]
         parts = (rows, slots.flatten(1)[:, :longest], mask)
-        found.append(_Group(*(part.to(device) for part in parts)))
-    return found
+        groups.append(_Group(*(part.to(device) for part in parts)))
+    return groups
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, group: _Group) -> Tensor:

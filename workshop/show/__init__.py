@@ -54,8 +54,8 @@ _BY_MODULE = {
         "rows_read", "saves_in_time", "states_of_ranks",
     ),
     "workshop.show.lessons.day7": (
-        "chance_to_be_found", "learned_and_forgotten", "learned_by_age", "reach_and_leak", "split_curve",
-        "times_read", "two_jobs",
+        "bits_held", "chance_to_be_found", "learned_and_forgotten", "learned_by_age", "reach_and_leak",
+        "split_curve", "times_read", "two_jobs",
     ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _BY_MODULE.items() for name in names}

@@ -86,23 +86,23 @@ def predicted_and_measured(
         )
     figure, axis = new_figure(6.4, 0.8 + 0.5 * len(names))
     unit = 2**20
-    expected, found = ([(size or 0) / unit for size in sizes] for sizes in (predicted, measured))
-    _, places = bars_beside(axis, names, {"predicted": expected, "measured": found})
-    for place, length, size in zip(places, found, measured, strict=True):
+    expected, happened = ([(size or 0) / unit for size in sizes] for sizes in (predicted, measured))
+    _, places = bars_beside(axis, names, {"predicted": expected, "measured": happened})
+    for place, length, size in zip(places, happened, measured, strict=True):
         words = "out of memory" if size is None else format_bytes(size)
         at_end(axis, length, place, words, LIMIT if size is None else "black")
     if cap is not None:
         cap_line(axis, cap, unit)
     name_axes(axis, f"{what}, MiB")
-    axis.set_xlim(0, 1.22 * max([*expected, *found, (cap or 0) / unit]))
+    axis.set_xlim(0, 1.22 * max([*expected, *happened, (cap or 0) / unit]))
     legend(figure, 3, above=True)
     cases = zip(names, predicted, measured, strict=True)
     return Picture(figure, f"{what}: " + "; ".join(_pair_in_words(*case) for case in cases))
 
 
 def _pair_in_words(name: str, predicted: float, measured: float | None) -> str:
-    found = "out of memory" if measured is None else f"measured {format_bytes(measured)}"
-    return f"{name}, predicted {format_bytes(predicted)}, {found}"
+    outcome = "out of memory" if measured is None else f"measured {format_bytes(measured)}"
+    return f"{name}, predicted {format_bytes(predicted)}, {outcome}"
 
 
 def memory_by_part(

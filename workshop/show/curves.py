@@ -195,12 +195,12 @@ def _name_phases(axis: Any, phases: Sequence[str], top: float) -> list[str]:
 
 
 class Strip(NamedTuple):
-    """A quantity over time; ``top`` is the height of the strip, ``said`` its words at the right."""
+    """A quantity over time; ``top`` is the height of the strip, ``reading`` its words at the right."""
 
     name: str
     values: Sequence[float | None]
     top: float
-    said: str
+    reading: str
 
 
 def monitor_strips(samples: Sequence[Any]) -> Drawing:
@@ -217,7 +217,7 @@ def monitor_strips(samples: Sequence[Any]) -> Drawing:
     parts.append(text(_STRIP_LEFT, bottom + 10, f"{times[0]:.1f} s", 9))
     parts.append(text(_STRIP_LEFT + _STRIP_WIDTH, bottom + 10, f"{times[-1]:.1f} s", 9, anchor="end"))
     words = f"{len(samples)} samples over {times[-1]:.1f} s: " + "; ".join(
-        f"{strip.name} {strip.said}" for strip in strips
+        f"{strip.name} {strip.reading}" for strip in strips
     )
     return Drawing(sheet(_STRIP_LEFT + _STRIP_WIDTH + _STRIP_RIGHT, bottom + 16, parts), words)
 
@@ -278,5 +278,5 @@ def _strip(row: int, strip: Strip, times: Sequence[float]) -> list[str]:
         box((_STRIP_LEFT, top, _STRIP_WIDTH, _STRIP_HEIGHT), "#f4f4f4", strip.name),
         area(points, base, RANK_COLOURS[row % len(RANK_COLOURS)]),
         text(_STRIP_LEFT - 8, top + _STRIP_HEIGHT / 2 + 4, strip.name, anchor="end"),
-        text(_STRIP_LEFT + _STRIP_WIDTH + 8, top + _STRIP_HEIGHT / 2 + 4, strip.said),
+        text(_STRIP_LEFT + _STRIP_WIDTH + 8, top + _STRIP_HEIGHT / 2 + 4, strip.reading),
     ]

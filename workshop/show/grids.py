@@ -75,7 +75,7 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
         raise ValueError(f"{value} has no bits to look at: take a finite number")
     known = [float_format(name) for name in formats]
     figure, axis = new_figure(8.6, 0.7 + 0.36 * len(known))
-    said = []
+    words = []
     for row, form in enumerate(known):
         became = form.round(value)
         off = "" if not value or math.isinf(became) else f"{became / value - 1:+.2%}"
@@ -83,14 +83,14 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
         axis.text(-0.6, row, form.name, ha="right", va="center", fontsize=8)
         axis.text(32.8, row, f"{became:.6g}", va="center", fontsize=8, family="monospace")
         axis.text(39.0, row, off, va="center", fontsize=8, family="monospace", color="#666666")
-        said.append(f"{form} {became:.6g}")
+        words.append(f"{form} {became:.6g}")
     for left, name, colour in zip((0, 4, 10), ("sign", "exponent", "mantissa"), FIELD_COLOURS, strict=True):
         axis.text(left, -1.0, name, fontsize=8, color=colour, weight="bold", va="center")
     for at, name in ((32.8, "becomes"), (39.0, "off by")):
         axis.text(at, -1.0, name, fontsize=8, weight="bold", va="center")
     axis.set_title(f"{value:.6g}", fontsize=10, family="monospace", loc="left")
     only_boxes(axis, (-3.5, 43), (len(known) - 0.4, -1.6))
-    return Picture(figure, f"{value:.6g} becomes {', '.join(said)}")
+    return Picture(figure, f"{value:.6g} becomes {', '.join(words)}")
 
 
 def _bits(axis: Any, row: int, form: FloatFormat, value: float) -> None:

@@ -43,14 +43,14 @@ def pipeline_gantt(timeline: PipelineTimeline, title: str = "", unit: str = "sec
     _draw_timeline(axis, timeline, timeline.seconds)
     _label_lines(axis, [f"rank {rank}" for rank in range(ranks)], timeline.seconds, unit)
     peak = float(timeline.peak_micro_batches.max())
-    said = headed(
+    words = headed(
         title,
         f"{_long(timeline, unit)}, idle {timeline.idle_share:.1%}, "
         f"a rank holds at most {peak:g} micro-batches",
     )
-    axis.set_title(said, fontsize=9, loc="left")
+    axis.set_title(words, fontsize=9, loc="left")
     _legend(figure, _kinds(timeline))
-    return Picture(figure, f"pipeline of {ranks} ranks, {said}")
+    return Picture(figure, f"pipeline of {ranks} ranks, {words}")
 
 
 def pipeline_gantts(
@@ -64,17 +64,22 @@ def pipeline_gantts(
     """
     if not timelines:
         raise ValueError("no timelines to draw; give at least one, by name")
-    rows = [(name, rank) for name, found in timelines.items() for rank in range(len(found.busy_seconds))]
-    longest = max(found.seconds for found in timelines.values())
+    rows = [
+        (name, rank) for name, timeline in timelines.items() for rank in range(len(timeline.busy_seconds))
+    ]
+    longest = max(timeline.seconds for timeline in timelines.values())
     figure, axis = new_figure(8.0, 1.0 + 0.32 * len(rows))
-    for name, found in timelines.items():
-        _draw_timeline(axis, found, longest, rows.index((name, 0)))
+    for name, timeline in timelines.items():
+        _draw_timeline(axis, timeline, longest, rows.index((name, 0)))
     _label_lines(axis, [f"{name}, rank {rank}" for name, rank in rows], longest, unit)
-    each = (f"{name} {_long(found, unit)}, idle {found.idle_share:.1%}" for name, found in timelines.items())
-    said = headed(title, "; ".join(each))
-    axis.set_title(said, fontsize=9, loc="left")
+    each = (
+        f"{name} {_long(timeline, unit)}, idle {timeline.idle_share:.1%}"
+        for name, timeline in timelines.items()
+    )
+    words = headed(title, "; ".join(each))
+    axis.set_title(words, fontsize=9, loc="left")
     _legend(figure, set().union(*map(_kinds, timelines.values())))
-    return Picture(figure, f"pipelines, {said}")
+    return Picture(figure, f"pipelines, {words}")
 
 
 def _long(timeline: PipelineTimeline, unit: str) -> str:
@@ -166,8 +171,8 @@ def trace_lanes(trace: Any, *, depth: int = 6, title: str = "") -> TraceLanes:
     )
     svg = _lanes(drawn, lanes, begin, end, words)
     all_lanes = sorted({span.lane for span in trace.spans})
-    said = headed(title, f"{format_seconds(end - begin)}, all {len(trace.spans):,} spans")
-    everything = _lanes(trace.spans, all_lanes, begin, end, said)
+    of_all = headed(title, f"{format_seconds(end - begin)}, all {len(trace.spans):,} spans")
+    everything = _lanes(trace.spans, all_lanes, begin, end, of_all)
     return TraceLanes(svg, words, everything, end - begin)
 
 
@@ -282,11 +287,11 @@ def _draw_call(node: Any, left: float, row: int, depth: int, whole: float, parts
     width = _ICICLE_WIDTH * node.seconds / whole
     if row >= depth or width < 1.0:
         return row
-    said = f"{node.name} ({node.place}): {format_seconds(node.seconds)}, {node.seconds / whole:.1%}"
+    words = f"{node.name} ({node.place}): {format_seconds(node.seconds)}, {node.seconds / whole:.1%}"
     own = f"; {format_seconds(node.self_seconds)} of its own"
     colour = _MODULES[zlib.crc32(node.name.split(".")[0].encode()) % len(_MODULES)]
     parts.append(
-        box((left, 18 + _ICICLE_ROW * row, width - 0.6, _ICICLE_ROW - 1), colour, said + own, node.name)
+        box((left, 18 + _ICICLE_ROW * row, width - 0.6, _ICICLE_ROW - 1), colour, words + own, node.name)
     )
     rows = row + 1
     for child in node.children:

@@ -37,11 +37,11 @@ def parts_of(source: Any) -> dict[str, float]:
     `measure` and `rehearse` bring back. ValueError for anything else, and for a part
     of a mapping that no table here knows.
     """
-    found: dict[str, float] = {}
+    parts: dict[str, float] = {}
     for name, size in _named_bytes(source).items():
         part = _PART_OF[name]
-        found[part] = found.get(part, 0.0) + float(size)
-    return {part: found[part] for part in DRAWN if found.get(part)}
+        parts[part] = parts.get(part, 0.0) + float(size)
+    return {part: parts[part] for part in DRAWN if parts.get(part)}
 
 
 def _named_bytes(source: Any) -> Mapping[str, float]:

@@ -113,12 +113,12 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
         why = _reason(part.get("why", part["status"]))
         return RecordedRun(lesson, f"On {where}, it did not run to its end: {why}{since}.")
     here, own = _printed(page)
-    told = {cell: text for cell, text in part["rows"][0]["cells"].items() if cell not in own}
+    printed = {cell: text for cell, text in part["rows"][0]["cells"].items() if cell not in own}
     took, sources = part["rows"][-1], part["rows"][0].get("sources", {})
     same = [
-        cell for cell in told if cell in here and sources.get(cell, here[cell].digest) == here[cell].digest
+        cell for cell in printed if cell in here and sources.get(cell, here[cell].digest) == here[cell].digest
     ]
-    pairs = [(_lines(here[cell].printed), _lines(told[cell])) for cell in same]
+    pairs = [(_lines(here[cell].printed), _lines(printed[cell])) for cell in same]
     differ = [pair for pair in pairs if pair[0] != pair[1]]
     beside = word = ""
     if others := took.get("others"):
@@ -129,9 +129,9 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
             beside, word = f"{beside}, so cells that tell times are not compared", "other "
     many = f"; {len(differ)} {word}cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
     many += "; what it printed was not kept" if not part["rows"][0]["cells"] else ""
-    if rewritten := len(told) - len(same):
+    if rewritten := len(printed) - len(same):
         have = "have" if rewritten > 1 else "has"
-        many += f"; {rewritten} of the {len(told)} cells that printed {have} been rewritten since"
+        many += f"; {rewritten} of the {len(printed)} cells that printed {have} been rewritten since"
     sentence = f"On {where}: it ran to its end in {took['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
 
@@ -193,7 +193,7 @@ def _shows_this(cell: dict[str, Any]) -> bool:
 
 def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
     """What the cells of a stored page print, by their ids; and the ids of those that show this."""
-    found, own = {}, set()
+    cells, own = {}, set()
     for cell in json.loads(page.read_text("utf-8"))["cells"]:
         parts = []
         for output in cell.get("outputs", []):
@@ -202,8 +202,8 @@ def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
         if _shows_this(cell):
             own.add(cell.get("id", ""))
         else:
-            found[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))
-    return found, own
+            cells[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))
+    return cells, own
 
 
 def _cut(lines: list[str]) -> str:

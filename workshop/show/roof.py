@@ -34,13 +34,13 @@ def layer_products(run: Run) -> dict[str, Shape]:
 
     Tensor parallelism divides the columns or the depth, as each map's ``split`` says.
     """
-    tensor, found = run.layout.tensor, {}
+    tensor, products = run.layout.tensor, {}
     for linear in run.model.linears(run.model.layer_kinds()[-1]):
         cols = linear.outputs // (tensor if linear.split == "column" else 1)
         depth = linear.inputs // (tensor if linear.split == "row" else 1)
         rows = max(1, run.tokens_per_rank * linear.active // linear.copies)
-        found[linear.name] = (rows, cols, depth)
-    return found
+        products[linear.name] = (rows, cols, depth)
+    return products
 
 
 def roofline(
@@ -72,8 +72,8 @@ def roofline(
     _draw_points(axis, points)
     rates = f"{peak / 1e12:,.4g} TFLOP/s, {bandwidth / 1e9:,.4g} GB/s"
     axis.set_title(f"{spec.name}, {dtype}: {rates}", fontsize=9, loc="left")
-    said = f"roofline of {spec.name} in {dtype}, ridge at {ridge:.0f} FLOPs a byte: "
-    return Picture(figure, said + _in_words(points, ridge, peak, bandwidth))
+    words = f"roofline of {spec.name} in {dtype}, ridge at {ridge:.0f} FLOPs a byte: "
+    return Picture(figure, words + _in_words(points, ridge, peak, bandwidth))
 
 
 Operators = Mapping[str, tuple[float, float]]
@@ -92,7 +92,7 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
     if len(set(names)) != 1:
         raise ValueError(f"{len(set(names))} different lists of operators; each device needs the same ones")
     figure, axes = panels(4.2 * len(devices), 3.8, len(devices))
-    said = []
+    words = []
     for axis, (name, roof) in zip(axes, devices.items(), strict=True):
         peak, bandwidth, operators, seconds = roof
         ridge, at = peak / bandwidth, [flops / moved for flops, moved in operators.values()]
@@ -109,10 +109,10 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
         for points in groups:
             _numbered_points(axis, points, hollow=not seconds)
         axis.set_title(f"{name}: {peak / 1e12:,.3g} TFLOP/s, {bandwidth / 1e9:,.0f} GB/s", fontsize=9)
-        said.append(f"{name}: ridge at {ridge:.0f} FLOPs a byte")
+        words.append(f"{name}: ridge at {ridge:.0f} FLOPs a byte")
     numbered = "     ".join(f"{number} {name}" for number, name in enumerate(names[0], 1))
     figure.supxlabel(numbered, fontsize=9)
-    return Picture(figure, "rooflines of " + "; ".join(said) + "; " + ", ".join(names[0]))
+    return Picture(figure, "rooflines of " + "; ".join(words) + "; " + ", ".join(names[0]))
 
 
 def _same_place(one: tuple[float, float], other: tuple[float, float]) -> bool:
@@ -134,7 +134,7 @@ def _points(
     products: Mapping[str, Shape], dtype: str, measured: Mapping[str, float], peak: float, bandwidth: float
 ) -> dict[str, tuple[float, float, bool]]:
     """Name -> (intensity, FLOP/s, whether it was measured)."""
-    found = {}
+    points = {}
     for name, (rows, cols, depth) in products.items():
         for what, size in (("rows", rows), ("cols", cols), ("depth", depth)):
             check_positive(f"{name}: {what}", size)
@@ -143,8 +143,8 @@ def _points(
         if seconds is not None and seconds <= 0:
             raise ValueError(f"{name}: measured {seconds} seconds; it must be positive")
         rate = min(peak, bandwidth * x) if seconds is None else 2.0 * rows * cols * depth / seconds
-        found[name] = (x, rate, seconds is not None)
-    return found
+        points[name] = (x, rate, seconds is not None)
+    return points
 
 
 def _draw_points(axis: Any, points: Mapping[str, tuple[float, float, bool]]) -> None:

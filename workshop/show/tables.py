@@ -29,18 +29,18 @@ def traffic_table(cases: Any) -> Table:
     without traffic.
     """
     labelled = cases if isinstance(cases, Mapping) else {"": cases}
-    found = {name: _traffic_rows(source) for name, source in labelled.items()}
-    keys = sorted({key for rows in found.values() for key in rows})
+    by_case = {name: _traffic_rows(source) for name, source in labelled.items()}
+    keys = sorted({key for rows in by_case.values() for key in rows})
     head = ["collective", "axis", "ranks"]
-    for name in found:
+    for name in by_case:
         head += [f"{name} {column}".strip() for column in ("calls", "payload", "on the wire")]
     lines = []
     for key in keys:
         line = [key[0], key[1], str(key[2]) if key[2] else "-"]
-        for rows in found.values():
+        for rows in by_case.values():
             line += _traffic_cells(rows.get(key))
         lines.append(line)
-    return Table(head, lines, "traffic of one rank in one step", _agreement(found))
+    return Table(head, lines, "traffic of one rank in one step", _agreement(by_case))
 
 
 def wire_bytes_by_axis(source: Any) -> dict[str, int]:
@@ -55,15 +55,15 @@ def wire_bytes_by_axis(source: Any) -> dict[str, int]:
 
 
 def _traffic_rows(source: Any) -> dict[_Key, _Row]:
-    rows = getattr(source, "traffic", source)
-    if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
+    traffic = getattr(source, "traffic", source)
+    if not isinstance(traffic, Iterable) or isinstance(traffic, str | bytes):
         raise ValueError(
             f"a {type(source).__name__} has no traffic: give what measure or rehearse bring back"
         )
-    found: dict[_Key, _Row] = {}
-    for row in rows:
-        found[row.name, row.axis, row.group_size] = row.count, row.payload_bytes, row.wire_bytes
-    return found
+    rows: dict[_Key, _Row] = {}
+    for row in traffic:
+        rows[row.name, row.axis, row.group_size] = row.count, row.payload_bytes, row.wire_bytes
+    return rows
 
 
 def _traffic_cells(row: _Row | None) -> list[str]:
@@ -78,13 +78,13 @@ def short_bytes(size: int) -> str:
     return format_bytes(size, decimals=3, binary=False)
 
 
-def _agreement(found: Mapping[str, Mapping[_Key, _Row]]) -> str:
+def _agreement(by_case: Mapping[str, Mapping[_Key, _Row]]) -> str:
     """Said only where there is something to compare."""
-    if len(found) < 2:
+    if len(by_case) < 2:
         return ""
-    first, *others = found.values()
+    first, *others = by_case.values()
     differ = {key for rows in others for key in {*first, *rows} if first.get(key) != rows.get(key)}
-    names = " and ".join(found)
+    names = " and ".join(by_case)
     return f"{names} differ in {len(differ)} lines" if differ else f"{names} agree to the byte"
 
 
@@ -95,8 +95,8 @@ def plan_table(plan: Plan) -> Table:
     """
     times = _times(plan.proposals)
     rows = [
-        [str(place), *_proposal_cells(proposal, *said)]
-        for place, (proposal, said) in enumerate(zip(plan.proposals, times, strict=True), 1)
+        [str(place), *_proposal_cells(proposal, *interval)]
+        for place, (proposal, interval) in enumerate(zip(plan.proposals, times, strict=True), 1)
     ]
     columns = list(zip(_HEAD, *rows, strict=True))
     devices = {proposal.devices for proposal in plan.proposals}

@@ -55,5 +55,5 @@ _FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 def add_job_flags(add: Callable[..., Any]) -> None:
     """Call ``add`` with each flag as ``argparse``'s ``add_argument`` takes it."""
-    for names, told in _FLAGS:
-        add(*names, **told)
+    for names, options in _FLAGS:
+        add(*names, **options)

@@ -98,7 +98,7 @@ def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
     )
     for name, value in environment.items():
         check_one_line(name, value)
-    told = {**environment, **hidden_environment(site, environment)}
+    variables = {**environment, **hidden_environment(site, environment)}
     made = [path for path in (lab.folder, site.cache) if path]
     lines = [
         "#!/bin/bash -l" if site.modules or site.purge or site.export == "none" else "#!/bin/bash",
@@ -109,7 +109,7 @@ def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
         *_own_log(site),
         *opening_lines(site),
         "set -euo pipefail",
-        *(f"export {name}={shlex.quote(value)}" for name, value in told.items()),
+        *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         f"mkdir -p {shlex.join(made)}",
         f"cd {shlex.quote(lab.folder)}",
         f"exec {inside + ' ' if inside else ''}{shlex.join(words)}",
@@ -126,7 +126,7 @@ def _header(site: SiteSpec, lab: Lab) -> list[str]:
     time = lab.time or site.time
     gpus, cpus = lab.part_of(site)
     if site.scheduler == "slurm":
-        asked: list[tuple[str, object]] = [
+        options: list[tuple[str, object]] = [
             ("job-name", NAME),
             ("nodes", 1),
             ("ntasks-per-node", 1),
@@ -139,23 +139,23 @@ def _header(site: SiteSpec, lab: Lab) -> list[str]:
             ("reservation", site.reservation),
             ("export", "NONE" if site.export == "none" else ""),
         ]
-        lines = [sbatch_line(flag, value) for flag, value in asked if value != ""]
+        lines = [sbatch_line(flag, value) for flag, value in options if value != ""]
         own = [f"#SBATCH {directive}" for directive in site.lab_directives or site.directives]
         return [*lines, *own, sbatch_line("output", output_path(site.jobs, f"{NAME}-%j.log"))]
     if site.scheduler == "sge":
-        told = [
+        flags = [
             ("-N", NAME),
             ("-S", "/bin/bash"),
             ("-j", "y"),
             ("-o", "/dev/null"),
             ("-l", f"h_rt={clock(time)}"),
         ]
-        told += [("-A", "" if site.account_flag else site.account), ("-q", site.partition)]
+        flags += [("-A", "" if site.account_flag else site.account), ("-q", site.partition)]
         counts = {"nnodes": 1, "gpus": gpus, "cpus": cpus, "memory": lab.memory}
         wanted = site.lab_directives or site.directives
         if lab.memory and not any("{memory}" in directive for directive in wanted):
             raise ValueError(f"memory {lab.memory}: no directive of {site.name} says {{memory}}")
-        head = [f"#$ {flag} {one_word(flag, value)}" for flag, value in told if value]
+        head = [f"#$ {flag} {one_word(flag, value)}" for flag, value in flags if value]
         return [*head, *(f"#$ {filled(directive, counts)}" for directive in wanted)]
     raise ValueError(f"{site.name} has no scheduler: `workshop lab` starts JupyterLab here")
 

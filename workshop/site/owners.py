@@ -248,15 +248,15 @@ def _of_outer_root(path: Path, status: os.stat_result) -> bool:
     return inside and (stat.S_ISDIR(status.st_mode) or Path("/etc") in path.parents)
 
 
-def _refusal(what: str, asked: Path, at: Path, status: os.stat_result, why: str) -> str:
-    place = "it" if at == asked else str(at)
+def _refusal(what: str, wanted: Path, at: Path, status: os.stat_result, why: str) -> str:
+    place = "it" if at == wanted else str(at)
     if why.startswith("belongs"):
         do = f"export {TRUSTED}={user_name(status.st_uid)}"
     elif "group" in why:
         do = f"export {TRUSTED}=@{_group_name(status.st_gid)}, or: chmod g-w {at}"
     else:
-        return f"{what} {asked} is not used, for anybody could change it: {place} {why}. chmod o-w {at}"
+        return f"{what} {wanted} is not used, for anybody could change it: {place} {why}. chmod o-w {at}"
     return (
-        f"{what} {asked} is not used, for others could change it: {place} {why}. If you trust them: {do}; "
+        f"{what} {wanted} is not used, for others could change it: {place} {why}. If you trust them: {do}; "
         "if not, take it away"
     )

@@ -133,7 +133,7 @@ def submit_flags(site: SiteSpec) -> list[str]:
 
 def directives(site: SiteSpec, job: Job) -> list[str]:
     """The ``#$`` lines. The site's own come last, so that they decide."""
-    told = [
+    options = [
         ("-S", "/bin/bash"),
         ("-N", f"job-{job.title}" if job.title[0].isdigit() else job.title),
         ("-A", "" if site.account_flag else site.account),
@@ -145,7 +145,7 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
         ("-j", "y"),
         ("-o", "/dev/null" if job.directory else ""),
     ]
-    lines = [f"#$ {flag} {one_word(flag, value)}" for flag, value in told if value]
+    lines = [f"#$ {flag} {one_word(flag, value)}" for flag, value in options if value]
     if not job.folder:
         lines.append("#$ -cwd")
     counts = {"nnodes": job.nnodes, "gpus": gpus_wanted(site, job), "cpus": cpus_wanted(site, job)}

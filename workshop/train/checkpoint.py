@@ -69,8 +69,10 @@ class Checkpoints:
         progress["data"] = batches.position()
         on_first_rank(lambda: (partial / PROGRESS).write_text(json.dumps(progress, indent=1)))
         mine = files.files_of(partial)[ready.rank :: ready.num_ranks]
-        found = on_every_rank(lambda: files.sums(partial, mine))
-        return on_first_rank(lambda: self._finish(partial, {k: v for part in found for k, v in part.items()}))
+        digests = on_every_rank(lambda: files.sums(partial, mine))
+        return on_first_rank(
+            lambda: self._finish(partial, {k: v for part in digests for k, v in part.items()})
+        )
 
     def _begin(self, step: int) -> Path:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -79,8 +81,8 @@ class Checkpoints:
         partial.mkdir()
         return partial
 
-    def _finish(self, partial: Path, found: dict[str, str]) -> Path:
-        whole = files.publish(partial, found)
+    def _finish(self, partial: Path, digests: dict[str, str]) -> Path:
+        whole = files.publish(partial, digests)
         files.prune(self.root, self.keep)
         return whole
 
@@ -112,11 +114,11 @@ class Checkpoints:
         if step is None:
             return files.latest(self.root)
         saved = files.whole_steps(self.root)
-        found = [path for path in saved if int(path.name.split("-")[1]) == step]
-        if not found:
+        folders = [path for path in saved if int(path.name.split("-")[1]) == step]
+        if not folders:
             names = ", ".join(path.name for path in saved) or "none"
             raise ValueError(f"no checkpoint of step {step} in {self.root} (there: {names})")
-        return found[-1]
+        return folders[-1]
 
 
 def to_one_file(folder: str | Path, path: str | Path) -> Path:
@@ -142,10 +144,10 @@ def to_one_file(folder: str | Path, path: str | Path) -> Path:
 def _dcp_weights(folder: Path) -> dict[str, Tensor]:
     stored = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     wanted: dict[str, dict[str, Tensor]] = {"model": {}, "master": {}}
-    for name, told in stored.items():
+    for name, metadata in stored.items():
         part, _, parameter = name.partition(".")
-        if part in wanted and isinstance(told, TensorStorageMetadata):
-            wanted[part][parameter] = torch.empty(told.size, dtype=told.properties.dtype)
+        if part in wanted and isinstance(metadata, TensorStorageMetadata):
+            wanted[part][parameter] = torch.empty(metadata.size, dtype=metadata.properties.dtype)
     with _alone_is_fine():
         dcp.load(wanted, checkpoint_id=folder, no_dist=True)
     return {**wanted["model"], **wanted["master"]}
@@ -219,25 +221,25 @@ def on_first_rank(work: Callable[[], T]) -> T:
     """Rank 0's result or error, on every rank: nobody waits for one that has failed."""
     if not dist.is_initialized():
         return work()
-    said: list[Any] = [None]
+    result: list[Any] = [None]
     if dist.get_rank() == 0:
-        said = [_result_or_error(work)]
-    dist.broadcast_object_list(said, src=0)
-    if isinstance(said[0], Exception):
-        raise said[0]
-    return said[0]
+        result = [_result_or_error(work)]
+    dist.broadcast_object_list(result, src=0)
+    if isinstance(result[0], Exception):
+        raise result[0]
+    return result[0]
 
 
 def on_every_rank(work: Callable[[], T]) -> list[T]:
     """Every rank's result, on every rank; the first error of any rank, on every rank."""
     if not dist.is_initialized():
         return [work()]
-    said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, _result_or_error(work))
-    for one in said:
+    results: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(results, _result_or_error(work))
+    for one in results:
         if isinstance(one, Exception):
             raise one
-    return said
+    return results
 
 
 def _result_or_error(work: Callable[[], T]) -> T | Exception:

@@ -74,9 +74,11 @@ def compare(expected: Any, measured: Any, *, cap: float | None = None) -> Compar
 
 def _verdict(expected: float, measured: float, interval: Interval | None) -> str:
     ratio = expected / measured
-    said = "they agree" if abs(ratio - 1) <= TOLERANCE else f"off by more than {TOLERANCE:.0%}"
+    verdict = "they agree" if abs(ratio - 1) <= TOLERANCE else f"off by more than {TOLERANCE:.0%}"
     if interval is not None:
         where = "inside" if interval.holds(measured) else "outside"
         low, high = (format_bytes(size) for size in interval)
-        said += f"; {where} the interval of {low} to {high}"
-    return f"expected {format_bytes(expected)}, measured {format_bytes(measured)} ({ratio - 1:+.1%}): {said}"
+        verdict += f"; {where} the interval of {low} to {high}"
+    return (
+        f"expected {format_bytes(expected)}, measured {format_bytes(measured)} ({ratio - 1:+.1%}): {verdict}"
+    )

@@ -63,17 +63,17 @@ def is_cut(layout: Layout) -> bool:
     return any(getattr(layout, axis) > 1 for axis in MODEL_AXES)
 
 
-def choose_engine(layout: Layout, asked: str = "auto", library: str = "torch") -> str:
+def choose_engine(layout: Layout, wanted: str = "auto", library: str = "torch") -> str:
     """The engine for a layout; ValueError with every reason against it.
 
-    ``asked``: of `Settings`; ``library``: the name of the run's implementation, of which "deepspeed" counts.
+    ``wanted``: of `Settings`; ``library``: the name of the run's implementation, of which "deepspeed" counts.
     """
     if layout.expert > 1:
         raise ValueError(
             f"layout: expert = {layout.expert}: train() does not deal out experts to ranks; cut_experts of "
             "workshop.parallel.expert does it to a model of workshop.models.moe. Use expert = 1"
         )
-    engine = _usual_engine(layout, library) if asked == "auto" else asked
+    engine = _usual_engine(layout, library) if wanted == "auto" else wanted
     against = _against(layout, engine) + (_against_cuts(layout, engine) if is_cut(layout) else [])
     if against:
         raise ValueError(f"{engine} cannot train this layout:\n- " + "\n- ".join(against))
@@ -84,14 +84,14 @@ def check_run(run: Run, settings: Settings) -> Settings:
     """The settings with the engine that the run gets; ValueError with every reason why it cannot train."""
     layout = run.layout
     engine = choose_engine(layout, settings.engine, run.implementation.name)
-    found = cut_problems(run.model, layout) if is_cut(layout) else []
-    found += optimizer_problems(settings, engine, layout)
+    reasons = cut_problems(run.model, layout) if is_cut(layout) else []
+    reasons += optimizer_problems(settings, engine, layout)
     if run.document_len:
-        found.append(
+        reasons.append(
             f"document_len = {run.document_len}: train() packs no documents; it would be one mask a sequence"
         )
-    if found:
-        raise ValueError("train() cannot do this run:\n- " + "\n- ".join(found))
+    if reasons:
+        raise ValueError("train() cannot do this run:\n- " + "\n- ".join(reasons))
     if layout.pipeline > 1:
         pipeline_orders(layout.schedule, layout.pipeline, run.accumulation, layout.virtual_stages)
     return replace(settings, engine=engine)
@@ -108,86 +108,86 @@ def _usual_engine(layout: Layout, library: str) -> str:
 
 def _against(layout: Layout, engine: str) -> list[str]:
     """Every reason why an engine cannot do a layout, with what would do."""
-    found = []
+    reasons = []
     if layout.precision not in RECIPES[engine]:
         others = [name for name, recipes in RECIPES.items() if layout.precision in recipes]
         whose = f"it is {' and '.join(others)}'s" if others else "no engine here trains in it yet"
-        found.append(
+        reasons.append(
             f"precision {layout.precision!r}: {whose}; {engine} trains in {', '.join(RECIPES[engine])}"
         )
     if layout.zero not in STAGES[engine]:
         stages = ", ".join(map(str, STAGES[engine]))
-        found.append(
+        reasons.append(
             f"zero = {layout.zero}: {engine} does stage {stages} (engine='zero' or 'deepspeed': all)"
         )
     if layout.offload not in OFFLOADS[engine]:
-        found.append(f"offload {layout.offload!r}: {engine} knows {', '.join(OFFLOADS[engine])}")
+        reasons.append(f"offload {layout.offload!r}: {engine} knows {', '.join(OFFLOADS[engine])}")
     elif engine == "deepspeed":
-        found += engines.deepspeed_offload_problems(layout)
+        reasons += engines.deepspeed_offload_problems(layout)
     ranks = layout.data_parallel * layout.context
     if engine == "plain" and ranks > 1:
-        found.append(f"{ranks} ranks that share a batch: plain averages no gradients; ddp does")
+        reasons.append(f"{ranks} ranks that share a batch: plain averages no gradients; ddp does")
     if engine in ("zero", "deepspeed") and engines.is_hybrid(layout):
-        found.append(
+        reasons.append(
             f"replicate = {layout.replicate} beside shard = {layout.shard}: only fsdp shards inside groups "
             f"and replicates between them; {engine} takes Layout(shard={layout.data_parallel})"
         )
-    return found
+    return reasons
 
 
 def _against_cuts(layout: Layout, engine: str) -> list[str]:
     """Every reason why an engine cannot train a model that is cut so."""
     cuts = ", ".join(f"{axis} = {getattr(layout, axis)}" for axis in MODEL_AXES if getattr(layout, axis) > 1)
-    found = []
+    reasons = []
     if engine not in CUTTABLE:
-        found.append(
+        reasons.append(
             f"{cuts}: {engine} wants the whole model; use zero = 0 (ddp), 2 or 3 (fsdp) with precision fp32"
         )
     if layout.precision == "amp-fp16":
-        found.append(
+        reasons.append(
             f"precision 'amp-fp16' with {cuts}: every rank would have to skip the same steps; use 'amp-bf16'"
         )
     if layout.offload == "params":
-        found.append(f"offload 'params' with {cuts}: weights of a cut model stay on the device; use 'none'")
+        reasons.append(f"offload 'params' with {cuts}: weights of a cut model stay on the device; use 'none'")
     if layout.pipeline > 1 and layout.schedule not in CLASSIC:
-        found.append(f"schedule {layout.schedule!r}: train() runs {', '.join(CLASSIC)}")
+        reasons.append(f"schedule {layout.schedule!r}: train() runs {', '.join(CLASSIC)}")
     if layout.context > 1 and layout.context_method == "all_gather":
-        found.append(
+        reasons.append(
             "context_method 'all_gather': train() hands keys on ('ring') or trades heads ('ulysses')"
         )
     if layout.pipeline > 1 and layout.embedding_in_stages:
-        found.append("embedding_in_stages: every stage here has a layer; use first_stage_layers")
-    return found
+        reasons.append("embedding_in_stages: every stage here has a layer; use first_stage_layers")
+    return reasons
 
 
 def cut_problems(model: ModelSpec, layout: Layout) -> list[str]:
     """What of a model does not divide; whatever `workshop.facts.fitting` has not refused with the run."""
-    found, t = [], layout.tensor
+    reasons, t = [], layout.tensor
     if model.is_moe:
-        found.append(f"{model.name} has experts: train() cuts no mixture; shard or replicate the batch")
+        reasons.append(f"{model.name} has experts: train() cuts no mixture; shard or replicate the batch")
     if model.num_kv_heads % t:
-        found.append(
+        reasons.append(
             f"num_kv_heads = {model.num_kv_heads} does not divide by tensor = {t}: a rank gets whole heads"
         )
     if model.vocab_size % t:
-        found.append(
+        reasons.append(
             f"vocab_size = {model.vocab_size} does not divide by tensor = {t}: the embedding is cut by words"
         )
-    return found
+    return reasons
 
 
 def optimizer_problems(settings: Settings, engine: str, layout: Layout) -> list[str]:
     """Why an optimizer cannot train what a rank of this engine and layout holds; empty where it can."""
-    name, found = settings.optimizer, []
+    name, reasons = settings.optimizer, []
     if name not in FLAT and (is_cut(layout) or engine == "zero"):
         parts = "a rank of a cut model has parts" if is_cut(layout) else "ZeRO by hand cuts flat tensors"
         flat = ", ".join(FLAT)
-        found.append(f"optimizer {name!r} looks at whole matrices, and {parts}: use one of {flat}")
+        reasons.append(f"optimizer {name!r} looks at whole matrices, and {parts}: use one of {flat}")
     elif name == "adafactor" and engine == "fsdp":
-        found.append("torch's Adafactor does not take sharded weights: use lion (one moment), or DDP")
+        reasons.append("torch's Adafactor does not take sharded weights: use lion (one moment), or DDP")
     if settings.weight_decay and engine == "zero":
-        found.append(
+        reasons.append(
             f"weight_decay = {settings.weight_decay}: ZeRO by hand joins matrices and vectors in one flat "
             "tensor and would decay both; use 0, or engine 'fsdp' or 'deepspeed'"
         )
-    return found
+    return reasons

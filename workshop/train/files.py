@@ -55,11 +55,11 @@ def write_whole(path: Path, text: str) -> None:
 
 def sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Flush the files of these names and take their sums."""
-    found = {}
+    digests = {}
     for name in names:
         flush_to_disk(folder / name)
-        found[name] = sha256(folder / name)
-    return found
+        digests[name] = sha256(folder / name)
+    return digests
 
 
 def files_of(folder: Path) -> list[str]:
@@ -71,9 +71,9 @@ def files_of(folder: Path) -> list[str]:
     )
 
 
-def publish(partial: Path, found: dict[str, str]) -> Path:
+def publish(partial: Path, digests: dict[str, str]) -> Path:
     """Make a finished folder the latest one: manifest, rename, ``latest``. Returns its place."""
-    write_whole(partial / MANIFEST, json.dumps(found, indent=1, sort_keys=True) + "\n")
+    write_whole(partial / MANIFEST, json.dumps(digests, indent=1, sort_keys=True) + "\n")
     for folder in {partial, *(path.parent for path in partial.rglob("*") if path.is_file())}:
         flush_to_disk(folder)
     whole = partial.with_name(partial.name.removesuffix(PARTIAL))
@@ -90,14 +90,14 @@ def manifest(folder: Path) -> dict[str, str]:
         DamagedCheckpointError: there is no manifest, or it cannot be read.
     """
     try:
-        found = json.loads((folder / MANIFEST).read_text("utf-8"))
+        digests = json.loads((folder / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
         raise DamagedCheckpointError(
             f"{folder} has no {MANIFEST}: it is no checkpoint, or a save that was never finished"
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedCheckpointError(f"{folder}: {MANIFEST} is damaged ({error}); {_other(folder)}") from None
-    return found
+    return digests
 
 
 def check_whole(folder: Path, names: Iterable[str] | None = None) -> None:
@@ -127,8 +127,8 @@ def _other(folder: Path) -> str:
 
 def whole_steps(root: Path) -> list[Path]:
     """Finished checkpoints in the order in which they were made: by step, then by the number of the save."""
-    found = [p for p in root.glob("step-*") if p.is_dir() and not p.name.endswith(PARTIAL)]
-    return sorted(found, key=lambda path: [int(part) for part in path.name.split("-")[1:]])
+    folders = [p for p in root.glob("step-*") if p.is_dir() and not p.name.endswith(PARTIAL)]
+    return sorted(folders, key=lambda path: [int(part) for part in path.name.split("-")[1:]])
 
 
 def latest(root: Path) -> Path | None:

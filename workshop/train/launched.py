@@ -136,9 +136,9 @@ def as_program(run: Run, *, measured: bool = True, **settings: Any) -> tuple[str
         ValueError: the run cannot be trained; the message says why and what would do.
     """
     check_keys("the settings of a training", settings, [field.name for field in fields(Settings)])
-    told = Settings(**{"num_steps": 4, "optimizer": run.optimizer, **settings})
-    told = _check(run, measured, told)
-    return _PROGRAM, {"run": run, "settings": told, "folder": None, "measured": measured}
+    chosen = Settings(**{"num_steps": 4, "optimizer": run.optimizer, **settings})
+    chosen = _check(run, measured, chosen)
+    return _PROGRAM, {"run": run, "settings": chosen, "folder": None, "measured": measured}
 
 
 def trained(result: launch.Result, measured: bool = True) -> Trained:

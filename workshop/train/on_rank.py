@@ -35,11 +35,11 @@ from workshop.train.settings import Settings
 def train_on_rank(run: Run, settings: Settings, folder: str | None = None, measured: bool = True) -> None:
     """Train the run on this rank and report ``losses``, ``first_step`` and, if wanted, a ``measurement``."""
     device = join_group()
-    losses, found = _train(run, settings, folder, measured)
-    said: dict[str, Any] = {"first_step": losses.first_step, "losses": losses.values}
-    if found is not None:
-        said["measurement"] = as_measurement(found, run, settings, str(device))
-    report(**said)
+    losses, measurement = _train(run, settings, folder, measured)
+    reported: dict[str, Any] = {"first_step": losses.first_step, "losses": losses.values}
+    if measurement is not None:
+        reported["measurement"] = as_measurement(measurement, run, settings, str(device))
+    report(**reported)
     gc.collect()  # DDP and FSDP hold the group: what is left of them goes first
     dist.destroy_process_group()
 
@@ -70,9 +70,9 @@ def _train(
     try:
         if not measured:
             return train_loop(ready, batches, settings, log=log, checkpoints=checkpoints), None
-        with _measuring(ready) as found:
+        with _measuring(ready) as measurement:
             losses = train_loop(ready, batches, settings, log=log, checkpoints=checkpoints)
-        return losses, found
+        return losses, measurement
     finally:
         log.close()
 
@@ -99,15 +99,15 @@ def initialise(module: nn.Module) -> None:
         GPT._initialise(module)
 
 
-def as_measurement(found: Measured, run: Run, settings: Settings, device: str) -> Measurement:
+def as_measurement(rank_measured: Measured, run: Run, settings: Settings, device: str) -> Measurement:
     """What was measured as a record, with the times of a median step (the first is left out)."""
-    steps = found.steps[1:] or found.steps
+    steps = rank_measured.steps[1:] or rank_measured.steps
     phases = {
         name: statistics.median(getattr(step, f"{name}_seconds") for step in steps)
         for name in ("forward", "backward", "optimizer", "communication")
         if steps
     }
-    record = found.to_measurement(
+    record = rank_measured.to_measurement(
         model=run.model.name,
         device=device,
         torch=str(torch.__version__),

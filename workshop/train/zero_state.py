@@ -50,8 +50,8 @@ def load_whole_state(model: nn.Module, optimizer: Any, state: dict[str, Any]) ->
             unit.master.copy_(_part(unit, optimizer, [state["master"][names[p]] for p in unit.parameters]))
         saved = [state["optimizer"][names[p]] for p in unit.parameters]
         for key, value in _moments(unit, inner).items():
-            found = [entry[key] for entry in saved]
-            value.copy_(_part(unit, optimizer, found) if value.ndim else found[0])
+            entries = [entry[key] for entry in saved]
+            value.copy_(_part(unit, optimizer, entries) if value.ndim else entries[0])
 
 
 def _names(model: nn.Module) -> dict[nn.Parameter, str]:

@@ -19,7 +19,7 @@ import traceback
 from typing import Any
 
 from workshop.classroom.grading.sandbox import CONNECTION
-from workshop.classroom.grading.wire import Ended, decode, encode, heard, receive, said
+from workshop.classroom.grading.wire import Ended, decode, encode, receive, receive_message, send_message
 from workshop.exercises.engine import cell
 
 
@@ -65,8 +65,8 @@ class Talk:
 
     def ask(self, message: dict[str, Any]) -> Any:
         """Ask the grader back in the middle of a call."""
-        said(self.end, message)
-        answer = heard(self.end)
+        send_message(self.end, message)
+        answer = receive_message(self.end)
         if "failed" in answer:
             raise OfTheCheck(answer["failed"])
         return decode(answer["value"])
@@ -80,17 +80,17 @@ def serve(end: socket.socket) -> None:
         try:
             if request["do"] == "define":
                 names = _defined(request)
-                said(end, {"names": [name for name in request["wanted"] if name in names]})
+                send_message(end, {"names": [name for name in request["wanted"] if name in names]})
             elif request["do"] == "gradients":
-                said(end, {"value": encode(graphs.gradients(request["of"]))})
+                send_message(end, {"value": encode(graphs.gradients(request["of"]))})
             else:
                 given, keywords = request["args"], request["kwargs"]
                 value = names[request["name"]](*given, **keywords)
-                told = encode(value)  # a generator runs here, before the arguments are looked at
+                encoded = encode(value)  # a generator runs here, before the arguments are looked at
                 changed = [_changed(each) for each in given]
-                said(end, {"value": told, "args": changed, "graph": graphs.keep(value, given)})
+                send_message(end, {"value": encoded, "args": changed, "graph": graphs.keep(value, given)})
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the answer raises is told
-            said(end, _told(error, request))
+            send_message(end, _told(error, request))
 
 
 def _changed(given: Any) -> Any:

@@ -18,7 +18,7 @@ from workshop.classroom.grading.handins import Answered, HandIn, answers_in, rea
 from workshop.classroom.grading.noticed import noticed
 from workshop.classroom.grading.remote import Answer, Stopped, answering
 from workshop.classroom.grading.sandbox import Bounds, Sandbox
-from workshop.classroom.grading.wire import Damaged, Ended, decode, heard, said
+from workshop.classroom.grading.wire import Damaged, Ended, decode, receive_message, send_message
 from workshop.classroom.names import clean_text
 from workshop.exercises import find
 from workshop.exercises.engine.check import Wrong
@@ -109,10 +109,10 @@ class Grader:
             for exercise in exercises:
                 begun = time.monotonic()
                 verdict = self.judged(exercise, answers, ranks)
-                found = answers.get(exercise.name)
-                look_at = tuple(noticed(found.source)) if found and exercise.ranks else ()
-                stored, seconds = found.stored if found else "", time.monotonic() - begun
-                one = Graded(exercise.name, verdict, stored, found is not None, seconds, look_at)
+                answer = answers.get(exercise.name)
+                look_at = tuple(noticed(answer.source)) if answer and exercise.ranks else ()
+                stored, seconds = answer.stored if answer else "", time.monotonic() - begun
+                one = Graded(exercise.name, verdict, stored, answer is not None, seconds, look_at)
                 report.exercises.append(one)
                 if on_exercise:
                     on_exercise(one)
@@ -126,11 +126,13 @@ class Grader:
             return Verdict("unsolved", "the notebook has no cell for it.")
         answer = answers[exercise.name]
 
-        def run(asked: Exercise, source: str, namespace: dict[str, Any]) -> None:
-            before = [(f"{name} --solution", find(name).solution) for name in asked.needs]
-            before.append((f"{asked.name} --above", stands_on(source, answer.above)))
-            before += [(name, answers[name].source) for name in asked.needs if _is_whole(answers.get(name))]
-            namespace.update(Answer(box).define(asked, source, before))
+        def run(exercise_: Exercise, source: str, namespace: dict[str, Any]) -> None:
+            before = [(f"{name} --solution", find(name).solution) for name in exercise_.needs]
+            before.append((f"{exercise_.name} --above", stands_on(source, answer.above)))
+            before += [
+                (name, answers[name].source) for name in exercise_.needs if _is_whole(answers.get(name))
+            ]
+            namespace.update(Answer(box).define(exercise_, source, before))
 
         if exercise.ranks:
             verdict = judge(exercise, answer.source, {}, launched=ranks.launched)
@@ -145,9 +147,11 @@ class Grader:
         program = "workshop.cli.grade_cells"
         with Sandbox(self.bounds, self.isolated, program, files=files, limits_cpu=False) as box:
             try:
-                told = heard(box.end, time.monotonic() + self.bounds.seconds + _RANKS_START_SECONDS)
-                failing = {int(number): str(words) for number, words in told["failing"]}
-                report.rerun = f"{told['cells']:d} cells were run again"
+                reply = receive_message(
+                    box.end, time.monotonic() + self.bounds.seconds + _RANKS_START_SECONDS
+                )
+                failing = {int(number): str(words) for number, words in reply["failing"]}
+                report.rerun = f"{reply['cells']:d} cells were run again"
             except (TimeoutError, Ended, Damaged, KeyError, ValueError, TypeError) as error:
                 late = isinstance(error, TimeoutError)
                 why = f"not done in {self.bounds.seconds:g} seconds" if late else box.reason()
@@ -177,8 +181,8 @@ class _Ranks:
             self.box = self.boxes.enter_context(Sandbox(self.grader.bounds, self.grader.isolated, program))
         seconds = self.grader.bounds.seconds
         try:
-            said(self.box.end, {"exercise": exercise.name, "source": source, "seconds": seconds})
-            told = heard(self.box.end, time.monotonic() + seconds + _RANKS_START_SECONDS)
+            send_message(self.box.end, {"exercise": exercise.name, "source": source, "seconds": seconds})
+            reply = receive_message(self.box.end, time.monotonic() + seconds + _RANKS_START_SECONDS)
         except TimeoutError:
             self._drop()
             raise Stopped(f"The ranks did not come to an end in {seconds:g} seconds.") from None
@@ -188,7 +192,7 @@ class _Ranks:
         except Damaged as error:
             self._drop()
             raise Stopped(f"What came back is no report: {error}.") from None
-        return _reports(exercise, told)
+        return _reports(exercise, reply)
 
     def _drop(self) -> str:
         box, self.box = self.box, None
@@ -203,11 +207,11 @@ class _Reports(dict[int, Any]):
     text = ""
 
 
-def _reports(exercise: Exercise, told: dict[str, Any]) -> _Reports:
+def _reports(exercise: Exercise, reply: dict[str, Any]) -> _Reports:
     """The reports, or the failure, in a sandbox's message."""
-    if "failed" in told:
-        raise RankFailed(str(told["failed"])[:500], [_failure(one) for one in told.get("failures") or []])
-    reports, complete = told.get("reports"), told.get("complete")
+    if "failed" in reply:
+        raise RankFailed(str(reply["failed"])[:500], [_failure(one) for one in reply.get("failures") or []])
+    reports, complete = reply.get("reports"), reply.get("complete")
     if not isinstance(reports, list) or not isinstance(complete, list) or len(reports) != exercise.ranks:
         raise Stopped("What came back is no report of each rank.")
     for rank, whole in enumerate(complete):

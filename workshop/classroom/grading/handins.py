@@ -36,13 +36,13 @@ class HandIn:
     @property
     def exercises(self) -> list[Exercise]:
         """Those of the lesson that it is; ValueError where it is no lesson's."""
-        found = [exercise for exercise in all_exercises() if exercise.lesson == self.assignment]
-        if not found:
+        exercises = [exercise for exercise in all_exercises() if exercise.lesson == self.assignment]
+        if not exercises:
             known = ", ".join(dict.fromkeys(exercise.lesson for exercise in all_exercises()))
             raise ValueError(
                 f"{self.path}: no lesson with exercises is called {self.assignment!r}; known: {known}"
             )
-        return found
+        return exercises
 
 
 @dataclass(frozen=True)
@@ -109,24 +109,24 @@ def _text(source: Any) -> str:
 
 def answers_in(cells: Sequence[dict[str, Any]]) -> dict[str, Answered]:
     """The last cell of each exercise that is in the notebook."""
-    found, above = {}, list[str]()
+    answers, above = {}, list[str]()
     for cell in cells:
         if cell["kind"] != "code":
             continue
         if match := _ANSWER.match(cell["source"]):
             name = match.group(1)
-            found[name] = Answered(cell["source"][match.end() :], _stored(cell, name), tuple(above))
+            answers[name] = Answered(cell["source"][match.end() :], _stored(cell, name), tuple(above))
         elif not cell["source"].lstrip().startswith("%"):
             above.append(cell["source"])
-    return found
+    return answers
 
 
 def _stored(cell: dict[str, Any], name: str) -> str:
     for output in cell["outputs"]:
         data = output.get("data", {}) if isinstance(output, dict) else {}
         text = _text(data.get("text/plain", "")) if isinstance(data, dict) else ""
-        for told, state in _VERDICT.findall(text):
-            if told == name:
+        for exercise, state in _VERDICT.findall(text):
+            if exercise == name:
                 return _STATES[state]
     return ""
 

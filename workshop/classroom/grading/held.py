@@ -23,14 +23,14 @@ _SOCKET_BYTES = 212_992  # net.core.wmem_default
 
 def processes_below(pid: int) -> list[int]:
     """The process and all below it, as far as they can be seen now."""
-    found, waiting = [], [pid]
+    pids, waiting = [], [pid]
     while waiting:
         one = waiting.pop()
-        found.append(one)
+        pids.append(one)
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{one}/task"):
                 waiting += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
-    return found
+    return pids
 
 
 def mapped_bytes(pids: Iterable[int]) -> int:
@@ -49,14 +49,14 @@ def _mapped(pid: int) -> int:
 
 def descriptor_bytes(pids: Iterable[int]) -> int:
     """Bytes that hang on their descriptors, and are mapped or not."""
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with contextlib.suppress(OSError):
             for number in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     status = Path(f"/proc/{pid}/fd/{number}").stat()
-                    found[status.st_dev, status.st_ino] = _hangs_on(status)
-    return sum(found.values())
+                    sizes[status.st_dev, status.st_ino] = _hangs_on(status)
+    return sum(sizes.values())
 
 
 def _hangs_on(status: os.stat_result) -> int:

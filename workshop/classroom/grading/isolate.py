@@ -225,8 +225,8 @@ def _checked(result: int, name: str) -> None:
 
 def _loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack("16sh22x", b"lo", 0)
-        _, flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, 0x8913, asked))
+        request = struct.pack("16sh22x", b"lo", 0)
+        _, flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, 0x8913, request))
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", flags | 1))
 
 

@@ -30,9 +30,9 @@ def noticed(source: str) -> list[str]:
     modules = {name for node in ast.walk(tree) for name in _modules(node)}
     places: dict[str, tuple[int, int]] = {}
     for node in ast.walk(tree):
-        for found in _found(node, modules):
-            places.setdefault(found, (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    return sorted(places, key=lambda found: places[found])
+        for name in _found(node, modules):
+            places.setdefault(name, (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+    return sorted(places, key=lambda name: places[name])
 
 
 def _modules(node: ast.AST) -> list[str]:

@@ -15,7 +15,15 @@ import types
 from typing import Any
 
 from workshop.classroom.grading.sandbox import Bounds, Sandbox
-from workshop.classroom.grading.wire import Damaged, Ended, decode, encode, heard, said, send
+from workshop.classroom.grading.wire import (
+    Damaged,
+    Ended,
+    decode,
+    encode,
+    receive_message,
+    send,
+    send_message,
+)
 from workshop.exercises.engine.check import Wrong
 from workshop.exercises.engine.exercise import Exercise
 
@@ -62,19 +70,19 @@ class Answer:
     def gradients(self, of: Any, count: int) -> list[Any]:
         """The gradients of the last call's arguments, for a gradient of what it returned."""
         request = {"do": "gradients", "exercise": self.exercise, "of": of.detach()}
-        found = decode(self._answer(request).get("value"))
-        if not isinstance(found, tuple) or len(found) != count:
+        gradients = decode(self._answer(request).get("value"))
+        if not isinstance(gradients, tuple) or len(gradients) != count:
             raise Stopped("What came back is no gradient.")
-        return list(found)
+        return list(gradients)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             send(self.sandbox.end, self._pickled(request))
             while True:
-                answer = heard(self.sandbox.end, self.until)
+                answer = receive_message(self.sandbox.end, self.until)
                 if "ask" not in answer:
                     break
-                said(self.sandbox.end, self._asked(answer))
+                send_message(self.sandbox.end, self._asked(answer))
         except TimeoutError:
             self.sandbox.kill("")
             raise Stopped(f"It did not come to an end in {self.sandbox.bounds.seconds:g} seconds.") from None
@@ -113,12 +121,12 @@ class Answer:
                 raise Damaged("a question about what was never handed over")
             if name.startswith("_"):
                 raise Damaged(f"a question about {name[:40]!r}")
-            found = getattr(self.kept[number], name) if name else self.kept[number]
+            attribute = getattr(self.kept[number], name) if name else self.kept[number]
             if message["ask"] == "callable":
-                return {"value": encode(callable(found))}
+                return {"value": encode(callable(attribute))}
             if message["ask"] == "value":
-                return {"value": encode(found)}
-            return {"value": encode(found(*decode(message["args"]), **decode(message["kwargs"])))}
+                return {"value": encode(attribute)}
+            return {"value": encode(attribute(*decode(message["args"]), **decode(message["kwargs"])))}
         except Exception as error:  # noqa: BLE001 - the check's own, or the answer's misuse of it: raised again below
             self.error = error
             return {"failed": f"{type(error).__name__}: {error}"}

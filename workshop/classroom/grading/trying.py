@@ -19,7 +19,7 @@ from typing import Any
 
 from workshop import launch
 from workshop.classroom.grading.sandbox import CONNECTION
-from workshop.classroom.grading.wire import Ended, encode, heard, said
+from workshop.classroom.grading.wire import Ended, encode, receive_message, send_message
 from workshop.exercises import find
 
 _DONE = "grading_done"
@@ -28,8 +28,8 @@ _DONE = "grading_done"
 def serve(end: socket.socket) -> None:
     """Answer requests until the grader is gone."""
     while True:
-        request = heard(end)
-        said(end, tried(find(request["exercise"]), request["source"], request["seconds"]))
+        request = receive_message(end)
+        send_message(end, tried(find(request["exercise"]), request["source"], request["seconds"]))
 
 
 def tried(exercise: Any, source: str, seconds: float) -> dict[str, Any]:

@@ -179,12 +179,12 @@ def _read_array(rest: Any) -> Any:
     return np.frombuffer(base64.b64decode(content), dtype).reshape([int(n) for n in shape]).copy()
 
 
-def said(end: socket.socket, message: dict[str, Any]) -> None:
+def send_message(end: socket.socket, message: dict[str, Any]) -> None:
     """Send a message of JSON."""
     send(end, json.dumps(message).encode())
 
 
-def heard(end: socket.socket, until: float | None = None) -> dict[str, Any]:
+def receive_message(end: socket.socket, until: float | None = None) -> dict[str, Any]:
     """Receive a message of JSON; see `receive`."""
     try:
         message = json.loads(receive(end, until))

@@ -53,24 +53,24 @@ def accelerate_mistakes(config: Config, overrides: Overrides) -> list[Mistake]:
 def _words(config: Config) -> Iterator[Mistake]:
     """Choices, and ``no`` without quotes, which is false in YAML 1.1."""
     kind, ranks = config.get("distributed_type"), config.get("num_processes")
-    told = "no without quotes is false to YAML"
+    problem = "no without quotes is false to YAML"
     environment = config.get("compute_environment", "LOCAL_MACHINE")
     if environment not in COMPUTE_ENVIRONMENTS:  # taken for a file of SageMaker's, whose keys are others
         yield _unknown("compute_environment", environment, COMPUTE_ENVIRONMENTS)
     if "distributed_type" not in config:
         yield Mistake("distributed_type", "stops", "it is missing", "say MULTI_GPU, FSDP, DEEPSPEED or 'NO'")
     elif kind is False and ranks is None:
-        told += ": Accelerate does not see 'NO' in it, and asks for num_processes"
-        yield Mistake("distributed_type", "stops", told, "distributed_type: 'NO'")
+        problem += ": Accelerate does not see 'NO' in it, and asks for num_processes"
+        yield Mistake("distributed_type", "stops", problem, "distributed_type: 'NO'")
     elif kind is False and whole_number(ranks) != 1:
-        told += f": one process is started, whatever num_processes says ({ranks})"
-        yield Mistake("distributed_type", "silent", told, "MULTI_GPU, FSDP or DEEPSPEED")
+        problem += f": one process is started, whatever num_processes says ({ranks})"
+        yield Mistake("distributed_type", "silent", problem, "MULTI_GPU, FSDP or DEEPSPEED")
     elif kind is not False and kind not in DISTRIBUTED_TYPES:
         yield _unknown("distributed_type", kind, DISTRIBUTED_TYPES)
     width = config.get("mixed_precision")
     if width is False:
-        told = "no without quotes is false to YAML; Accelerate wants the word"
-        yield Mistake("mixed_precision", "stops", told, "mixed_precision: 'no'")
+        problem = "no without quotes is false to YAML; Accelerate wants the word"
+        yield Mistake("mixed_precision", "stops", problem, "mixed_precision: 'no'")
     elif width is not None and str(width).lower() not in MIXED_PRECISION:
         yield _unknown("mixed_precision", width, MIXED_PRECISION)
     for section, key, choices in (
@@ -88,38 +88,38 @@ def _words(config: Config) -> Iterator[Mistake]:
 
 
 def _unknown(key: str, value: Any, choices: list[str]) -> Mistake:
-    told = f"there is no {value!r}{nearest(str(value), choices)}"
-    return Mistake(key, "stops", told, f"one of {', '.join(choices)}")
+    problem = f"there is no {value!r}{nearest(str(value), choices)}"
+    return Mistake(key, "stops", problem, f"one of {', '.join(choices)}")
 
 
 def _counts(config: Config) -> Iterator[Mistake]:
     """Numbers that are none. A word such as "8" passes where nobody divides by it."""
     machines = config.get("num_machines", 1)
     if type(machines) is not int:
-        told = f"{machines!r} is not a whole number"
-        yield Mistake("num_machines", "stops", told, "write the number, without quotes")
+        problem = f"{machines!r} is not a whole number"
+        yield Mistake("num_machines", "stops", problem, "write the number, without quotes")
     ranks = config.get("num_processes")
     several = type(machines) is int and machines > 1
     if "num_processes" in config and (whole_number(ranks) is None or (several and type(ranks) is not int)):
-        told = f"{ranks!r} is not a whole number"
-        yield Mistake("num_processes", "stops", told, "write the number, without quotes")
+        problem = f"{ranks!r} is not a whole number"
+        yield Mistake("num_processes", "stops", problem, "write the number, without quotes")
 
 
 def _keys(config: Config) -> Iterator[Mistake]:
     for key in config:
         if key not in ACCELERATE:
-            told = f"Accelerate knows no such key{nearest(key, ACCELERATE)}"
-            yield Mistake(key, "stops", told, "correct it or take it out")
+            problem = f"Accelerate knows no such key{nearest(key, ACCELERATE)}"
+            yield Mistake(key, "stops", problem, "correct it or take it out")
     for section, (known, prefix) in SECTIONS.items():
         flags = known if prefix else [*known, *ALL_FLAGS]
         yield from misspelt(table_at(config, section), section, flags, prefix)
     chosen = config.get("gpu_ids")
     if chosen is not None and not isinstance(chosen, str):
-        told = f"{chosen!r} is a number; Accelerate splits a text at its commas"
-        yield Mistake("gpu_ids", "stops", told, f"gpu_ids: '{chosen}'")
+        problem = f"{chosen!r} is a number; Accelerate splits a text at its commas"
+        yield Mistake("gpu_ids", "stops", problem, f"gpu_ids: '{chosen}'")
     elif chosen not in (None, "all") and "," not in chosen and _starts_several(config):
-        told = f"{chosen!r} is one device, and {config['distributed_type']} wants two at least"
-        yield Mistake("gpu_ids", "stops", told, "gpu_ids: all, or several: '0,1'")
+        problem = f"{chosen!r} is one device, and {config['distributed_type']} wants two at least"
+        yield Mistake("gpu_ids", "stops", problem, "gpu_ids: all, or several: '0,1'")
 
 
 def _starts_several(config: Config) -> bool:
@@ -233,8 +233,8 @@ def _unread_sections(config: Config) -> Iterator[Mistake]:
                 f"distributed_type: {reader}, or take the section out",
             )
     if table_at(config, "fp8_config") and str(config.get("mixed_precision")).lower() != "fp8":
-        told = f"mixed_precision is {config.get('mixed_precision')!r}, so nobody reads this section"
-        yield Mistake("fp8_config", "silent", told, "mixed_precision: fp8, or take the section out")
+        problem = f"mixed_precision is {config.get('mixed_precision')!r}, so nobody reads this section"
+        yield Mistake("fp8_config", "silent", problem, "mixed_precision: fp8, or take the section out")
 
 
 def _deepspeed(config: Config, overrides: Overrides) -> Iterator[Mistake]:
@@ -252,8 +252,8 @@ def _deepspeed(config: Config, overrides: Overrides) -> Iterator[Mistake]:
         yield _unknown("deepspeed_config.zero_stage", section["zero_stage"], ["0", "1", "2", "3"])
         return
     if "zero_stage" not in section:
-        told = "without this key it is stage 2"
-        yield Mistake("deepspeed_config.zero_stage", "silent", told, "write the stage")
+        problem = "without this key it is stage 2"
+        yield Mistake("deepspeed_config.zero_stage", "silent", problem, "write the stage")
     yield from _offload(section, stage)
     yield from _saving(section, stage, overrides)
     yield from _clipping(section.get("gradient_clipping"), overrides)
@@ -279,17 +279,17 @@ def _offload(section: Config, stage: int) -> Iterator[Mistake]:
         if str(device).lower() not in OFFLOAD_DEVICES:
             yield _unknown(key, device, OFFLOAD_DEVICES)
         elif device != "none" and stage < least:
-            told = (
+            problem = (
                 f"{device} at stage {stage}: only stage {least}{'' if least == 3 else ' and above'} "
                 "offloads it; "
             )
-            told += (
+            problem += (
                 "it stays on the device"
                 if least == 3
                 else "DeepSpeed's CPU optimizer refuses weights on a GPU"
             )
             cure = f"zero_stage: {least}, or 'none'"
-            yield Mistake(key, "silent" if least == 3 else "stops", told, cure)
+            yield Mistake(key, "silent" if least == 3 else "stops", problem, cure)
         path = section.get(f"offload_{what}_nvme_path")
         if device == "nvme" and path not in (None, "none"):
             yield Mistake(
@@ -305,20 +305,22 @@ def _saving(section: Config, stage: int, overrides: Overrides) -> Iterator[Mista
         return
     kind = kind_among(overrides.readers(via_accelerate=True), {"accelerate"}, "stops")
     if kind:
-        told = (
+        problem = (
             "training works, and at its end accelerator.get_state_dict and save_model raise: no rank has "
             "the weights"
         )
-        told += "; Trainer saves shards, for zero_to_fp32.py" if kind == "depends" else ""
-        yield Mistake("deepspeed_config.zero3_save_16bit_model", kind, told, "zero3_save_16bit_model: true")
+        problem += "; Trainer saves shards, for zero_to_fp32.py" if kind == "depends" else ""
+        yield Mistake(
+            "deepspeed_config.zero3_save_16bit_model", kind, problem, "zero3_save_16bit_model: true"
+        )
 
 
 def _clipping(clip: Any, overrides: Overrides) -> Iterator[Mistake]:
     key = "deepspeed_config.gradient_clipping"
-    told = "nothing" if clip is None else repr(clip)
+    written = "nothing" if clip is None else repr(clip)
     cure = "write the norm you want; 1.0e+9 where you want none"
     fixed = (
-        f"with {told} here gradients are clipped at norm 1.0, and accelerator.clip_grad_norm_(..., "
+        f"with {written} here gradients are clipped at norm 1.0, and accelerator.clip_grad_norm_(..., "
         "max_norm) does "
         "not change that: DeepSpeed clips, by this key alone"
     )
@@ -326,7 +328,7 @@ def _clipping(clip: Any, overrides: Overrides) -> Iterator[Mistake]:
         kind = kind_among(overrides.readers(via_accelerate=True), {"accelerate"}, "silent")
         if kind == "depends":
             fixed = (
-                f"with {told} here Trainer's max_grad_norm decides, and under a loop of Accelerate's own "
+                f"with {written} here Trainer's max_grad_norm decides, and under a loop of Accelerate's own "
                 "norm 1.0"
             )
         if kind:

@@ -70,8 +70,8 @@ def _keys(config: Config) -> Iterator[Mistake]:
     gone = [key for key in DEEPSPEED_REMOVED if key in config]
     gone += [f"zero_optimization.{key}" for key in ZERO_REMOVED if key in zero_section(config)]
     for key in gone:
-        told = "DeepSpeed 0.19 has dropped this"
-        yield Mistake(key, "stops", told, "take it out, or use an older version")
+        problem = "DeepSpeed 0.19 has dropped this"
+        yield Mistake(key, "stops", problem, "take it out, or use an older version")
     for path, names in STRICT.items():
         section = zero_section(config) if path == "zero_optimization" else _at(config, path)
         seconds = SECOND_NAMES.get(path, {})
@@ -79,11 +79,11 @@ def _keys(config: Config) -> Iterator[Mistake]:
             if value == "auto":  # dropped before anybody looks at its name
                 continue
             if key in seconds and seconds[key] in section:
-                told = f"it is {seconds[key]} by another name, and DeepSpeed takes one of the two"
-                yield Mistake(f"{path}.{key}", "stops", told, "take one of them out")
+                problem = f"it is {seconds[key]} by another name, and DeepSpeed takes one of the two"
+                yield Mistake(f"{path}.{key}", "stops", problem, "take one of them out")
             elif key not in names and key not in seconds and f"{path}.{key}" not in gone:
-                told = f"DeepSpeed knows no such key{nearest(key, [*names, *seconds])}"
-                yield Mistake(f"{path}.{key}", "stops", told, "correct it or take it out")
+                problem = f"DeepSpeed knows no such key{nearest(key, [*names, *seconds])}"
+                yield Mistake(f"{path}.{key}", "stops", problem, "correct it or take it out")
 
 
 def _at(config: Config, path: str) -> Config:
@@ -138,22 +138,22 @@ def _numbers(config: Config) -> Iterator[Mistake]:
                 "write the number, without quotes",
             )
         elif key in TRIPLE and value not in (None, "auto") and not (type(value) is int and value > 0):
-            told = f"{short_repr(value)} is not a whole number of at least 1"
-            yield Mistake(key, "stops", told, "1 or more, or leave it out")
+            problem = f"{short_repr(value)} is not a whole number of at least 1"
+            yield Mistake(key, "stops", problem, "1 or more, or leave it out")
     section = zero_section(config)
     for key, least in ZERO_LEAST.items():
         value = zero_setting(section, key)
         is_text = isinstance(value, str) and value != "auto"
         if is_text or (isinstance(value, int | float) and not (value >= least and value % 1 == 0)):
-            told = f"{short_repr(value)} is not a whole number of at least {least}"
-            yield Mistake(f"zero_optimization.{key}", "stops", told, f"{least} or more, or leave it out")
+            problem = f"{short_repr(value)} is not a whole number of at least {least}"
+            yield Mistake(f"zero_optimization.{key}", "stops", problem, f"{least} or more, or leave it out")
 
 
 def _batch(config: Config, ranks: int) -> Iterator[Mistake]:
     total, micro, steps = numbers_of_batch(config)
     if total and micro and total % (micro * (steps or 1)):
-        told = f"{total} does not divide by {micro} a GPU" + (f" times {steps} steps" if steps else "")
-        yield Mistake("train_batch_size", "stops", told, f"a multiple of {micro * (steps or 1)}")
+        problem = f"{total} does not divide by {micro} a GPU" + (f" times {steps} steps" if steps else "")
+        yield Mistake("train_batch_size", "stops", problem, f"a multiple of {micro * (steps or 1)}")
     elif ranks and total and micro and total != micro * (steps or max(1, total // micro // ranks)) * ranks:
         steps = steps or max(1, total // micro // ranks)
         yield Mistake(
@@ -164,11 +164,11 @@ def _batch(config: Config, ranks: int) -> Iterator[Mistake]:
         )
     elif ranks and total and not micro and config.get(TRIPLE[1]) != "auto" and total % (ranks * (steps or 1)):
         each = f"{ranks} ranks" + (f" times {steps} steps" if steps else "")
-        told = f"{total} does not divide by {each}"
-        yield Mistake("train_batch_size", "stops", told, f"a multiple of {ranks * (steps or 1)}")
+        problem = f"{total} does not divide by {each}"
+        yield Mistake("train_batch_size", "stops", problem, f"a multiple of {ranks * (steps or 1)}")
     if all(config.get(key) is None for key in TRIPLE[:2]):
-        told = "neither train_batch_size nor train_micro_batch_size_per_gpu is there"
-        yield Mistake("train_micro_batch_size_per_gpu", "stops", told, "say what one GPU takes at once")
+        problem = "neither train_batch_size nor train_micro_batch_size_per_gpu is there"
+        yield Mistake("train_micro_batch_size_per_gpu", "stops", problem, "say what one GPU takes at once")
 
 
 def autos(config: Config) -> list[str]:
@@ -186,15 +186,15 @@ def _auto(config: Config, readers: frozenset[str]) -> Iterator[Mistake]:
     stop = [path for path in keys if path in (*TRIPLE, "gradient_clipping") or path.startswith("optimizer.")]
     kind = kind_among(readers, {"deepspeed"}, "stops")
     if stop and kind:
-        told = '"auto" is filled in by Trainer or Accelerate; deepspeed.initialize stops at it'
-        yield Mistake(stop[0], kind, told, "a number, unless Trainer or Accelerate reads this file")
+        problem = '"auto" is filled in by Trainer or Accelerate; deepspeed.initialize stops at it'
+        yield Mistake(stop[0], kind, problem, "a number, unless Trainer or Accelerate reads this file")
     widths = [path for path in keys if path in ("bf16.enabled", "fp16.enabled")]
     if widths and kind and True not in (enabled(config, "fp16"), enabled(config, "bf16")):
-        told = (
+        problem = (
             '"auto" is filled in by Trainer or Accelerate; deepspeed.initialize drops it and trains in fp32'
         )
         cure = "true or false, unless Trainer or Accelerate reads this file"
-        yield Mistake(widths[0], kind_among(readers, {"deepspeed"}, "silent"), told, cure)
+        yield Mistake(widths[0], kind_among(readers, {"deepspeed"}, "silent"), problem, cure)
 
 
 def enabled(config: Config, width: str) -> Any:
@@ -210,14 +210,14 @@ def _width(config: Config, readers: frozenset[str]) -> Iterator[Mistake]:
     if half is True and brain is True:
         yield Mistake("fp16.enabled", "stops", "fp16 and bf16 are both on", "keep bf16, where the GPU has it")
     elif half is False and brain is False and "torch_autocast" not in config and kind:
-        told = "neither bf16 nor fp16 is on: everything is computed in fp32"
-        told += ", unless Trainer or Accelerate is told otherwise" if kind == "depends" else ""
-        yield Mistake("bf16.enabled", kind, told, '"bf16": {"enabled": true}')
+        problem = "neither bf16 nor fp16 is on: everything is computed in fp32"
+        problem += ", unless Trainer or Accelerate is told otherwise" if kind == "depends" else ""
+        yield Mistake("bf16.enabled", kind, problem, '"bf16": {"enabled": true}')
     for width in ("fp16", "bf16"):
         section = table_at(config, width)
         if section and "enabled" not in section:
-            told = "the section is there, but not switched on"
-            yield Mistake(f"{width}.enabled", "silent", told, "enabled: true")
+            problem = "the section is there, but not switched on"
+            yield Mistake(f"{width}.enabled", "silent", problem, "enabled: true")
 
 
 def _clipping(config: Config, readers: frozenset[str]) -> Iterator[Mistake]:
@@ -233,66 +233,68 @@ def _clipping(config: Config, readers: frozenset[str]) -> Iterator[Mistake]:
         )
     elif clip == "auto":
         kind = kind_among(readers, {"accelerate"}, "silent")
-        told = '"auto" becomes 1.0 under Accelerate, max_grad_norm under Trainer'
+        problem = '"auto" becomes 1.0 under Accelerate, max_grad_norm under Trainer'
         if kind:
-            yield Mistake("gradient_clipping", kind, told, "write the norm you want")
+            yield Mistake("gradient_clipping", kind, problem, "write the norm you want")
 
 
 def _zero(config: Config, readers: frozenset[str]) -> Iterator[Mistake]:
     if "zero_optimization" not in config:
-        told = "without this section there is no ZeRO (stage 0), and Accelerate and Trainer refuse the file"
+        problem = (
+            "without this section there is no ZeRO (stage 0), and Accelerate and Trainer refuse the file"
+        )
         kind = kind_among(readers, HUGGING_FACE, "stops")
         if kind:
-            yield Mistake("zero_optimization", kind, told, '"zero_optimization": {"stage": ...}')
+            yield Mistake("zero_optimization", kind, problem, '"zero_optimization": {"stage": ...}')
         return
     section = zero_section(config)
     stage = zero_stage(section)
     if stage is None:
-        told = f"there is no stage {section['stage']!r}"
-        yield Mistake("zero_optimization.stage", "stops", told, "0, 1, 2 or 3")
+        problem = f"there is no stage {section['stage']!r}"
+        yield Mistake("zero_optimization.stage", "stops", problem, "0, 1, 2 or 3")
         return
     if section.get("stage") == "auto":  # then Accelerate's own setting decides
-        told = (
+        problem = (
             '"auto" is Accelerate\'s setting, 2 by default; deepspeed.initialize drops it and shards nothing'
         )
         kind = kind_among(readers, {"deepspeed"}, "silent") or "depends"
-        yield Mistake("zero_optimization.stage", kind, told, "the stage")
+        yield Mistake("zero_optimization.stage", kind, problem, "the stage")
         return
     yield from _offload(config, section, stage)
     idle = [key for key in section if key.startswith("stage3_")] if stage != 3 else []
     if idle:
-        told = f"stage is {stage}: {', '.join(idle)} has no effect"
-        yield Mistake(f"zero_optimization.{idle[0]}", "silent", told, '"stage": 3, or take it out')
+        problem = f"stage is {stage}: {', '.join(idle)} has no effect"
+        yield Mistake(f"zero_optimization.{idle[0]}", "silent", problem, '"stage": 3, or take it out')
     old_name = section.get("stage3_gather_fp16_weights_on_model_save")
     if stage == 3 and not truth(zero_setting(section, GATHER)) and not truth(old_name):
-        told = (
+        problem = (
             "training works, and at its end save_16bit_model and accelerator.get_state_dict give nothing: "
             "no rank has "
         )
-        told += "the weights" + (
+        problem += "the weights" + (
             "; Trainer saves shards, for zero_to_fp32.py" if "trainer" in readers else ""
         )
         kind = kind_among(readers, {"accelerate"}, "stops") or "depends"
         if readers != {"trainer"}:
-            yield Mistake(f"zero_optimization.{GATHER}", kind, told, "true")
+            yield Mistake(f"zero_optimization.{GATHER}", kind, problem, "true")
 
 
 def _offload(config: Config, section: Config, stage: int) -> Iterator[Mistake]:
     """What only some stages offload."""
     for what, old in (("param", "cpu_offload_param"), ("optimizer", "cpu_offload")):
         if section.get(old) is not None and section.get(f"offload_{what}") is not None:
-            told = f"it is offload_{what} by its old name, and DeepSpeed takes one of the two"
-            yield Mistake(f"zero_optimization.{old}", "stops", told, "take it out")
+            problem = f"it is offload_{what} by its old name, and DeepSpeed takes one of the two"
+            yield Mistake(f"zero_optimization.{old}", "stops", problem, "take it out")
     weights, states = (offload_device(section, what) for what in ("param", "optimizer"))
     if weights != "none" and stage < 3:
-        told = f"{weights} at stage {stage}: only stage 3 offloads it"
-        yield Mistake("zero_optimization.offload_param", "silent", told, '"stage": 3')
+        problem = f"{weights} at stage {stage}: only stage 3 offloads it"
+        yield Mistake("zero_optimization.offload_param", "silent", problem, '"stage": 3')
     if states != "none" and stage < 1:
-        told = f"{states} at stage 0: only stage 1 and above offloads it"
+        problem = f"{states} at stage 0: only stage 1 and above offloads it"
         on_cpu = truth(config.get("zero_force_ds_cpu_optimizer", True))
-        told += "; DeepSpeed wants its CPU optimizer, which refuses weights on a GPU" if on_cpu else ""
+        problem += "; DeepSpeed wants its CPU optimizer, which refuses weights on a GPU" if on_cpu else ""
         yield Mistake(
-            "zero_optimization.offload_optimizer", "stops" if on_cpu else "silent", told, '"stage": 1'
+            "zero_optimization.offload_optimizer", "stops" if on_cpu else "silent", problem, '"stage": 1'
         )
 
 
@@ -304,14 +306,16 @@ def _optimizer(config: Config) -> Iterator[Mistake]:
         yield Mistake("optimizer.type", "stops", f"DeepSpeed 0.19.8 has dropped {name}", cure)
     elif name and name.lower() not in DEEPSPEED_OPTIMIZERS and name not in TORCH_OPTIMIZERS:
         known = [*DEEPSPEED_OPTIMIZERS, *TORCH_OPTIMIZERS]
-        told = f"neither DeepSpeed nor torch.optim has {name!r}{nearest(name, known)}"
-        yield Mistake("optimizer.type", "stops", told, "AdamW, or no optimizer here, and one in the script")
+        problem = f"neither DeepSpeed nor torch.optim has {name!r}{nearest(name, known)}"
+        yield Mistake(
+            "optimizer.type", "stops", problem, "AdamW, or no optimizer here, and one in the script"
+        )
     if name.lower() == "adam" and "adam_w_mode" not in params:
-        told = '"Adam" trains with AdamW\'s decoupled weight decay, by default'
-        yield Mistake("optimizer.type", "silent", told, '"AdamW", or "adam_w_mode": false')
+        problem = '"Adam" trains with AdamW\'s decoupled weight decay, by default'
+        yield Mistake("optimizer.type", "silent", problem, '"AdamW", or "adam_w_mode": false')
     if "max_grad_norm" in params:
-        told = "DeepSpeed refuses it here"
-        yield Mistake("optimizer.params.max_grad_norm", "stops", told, "gradient_clipping, at the top")
+        problem = "DeepSpeed refuses it here"
+        yield Mistake("optimizer.params.max_grad_norm", "stops", problem, "gradient_clipping, at the top")
 
 
 def _recompute(config: Config) -> Iterator[Mistake]:

@@ -50,8 +50,8 @@ def fsdp_mistakes(config: Mapping[str, Any], overrides: Overrides) -> Iterator[M
     section = fsdp_section(config)
     version = str(section.get("fsdp_version", 1))
     if version not in ("1", "2"):
-        told = f"there is no FSDP version {section['fsdp_version']!r}"
-        yield Mistake("fsdp_config.fsdp_version", "stops", told, "fsdp_version: 2")
+        problem = f"there is no FSDP version {section['fsdp_version']!r}"
+        yield Mistake("fsdp_config.fsdp_version", "stops", problem, "fsdp_version: 2")
         return
     yield from _version(section, version)
     yield from _values(section, version)
@@ -84,8 +84,8 @@ def _version(section: Mapping[str, Any], version: str) -> Iterator[Mistake]:
     if version == "2":
         for key, instead in FSDP1_ONLY.items():
             if key in section:
-                told = f"{section[key]!r} is a word of FSDP1: FSDP2 never sees it"
-                yield Mistake(f"fsdp_config.{key}", "silent", told, f"take it out; write {instead}")
+                problem = f"{section[key]!r} is a word of FSDP1: FSDP2 never sees it"
+                yield Mistake(f"fsdp_config.{key}", "silent", problem, f"take it out; write {instead}")
 
 
 def _values(section: Mapping[str, Any], version: str) -> Iterator[Mistake]:
@@ -96,13 +96,13 @@ def _values(section: Mapping[str, Any], version: str) -> Iterator[Mistake]:
             continue
         number, last = whole_number(value), len(choices) - (key == "fsdp_backward_prefetch")
         if str(value).upper() not in choices and not (number and 1 <= number <= last):
-            told = f"there is no {value!r}{nearest(str(value), choices)}"
-            yield Mistake(f"fsdp_config.{key}", "stops", told, f"one of {', '.join(choices)}")
+            problem = f"there is no {value!r}{nearest(str(value), choices)}"
+            yield Mistake(f"fsdp_config.{key}", "stops", problem, f"one of {', '.join(choices)}")
     switches = [*SWITCHES, *(["fsdp_reshard_after_forward"] if version == "2" else [])]
     for key in switches:
         if str(section.get(key, True)).lower() not in ("y yes t true on 1 n no f false off 0".split()):
-            told = f"{section[key]!r} is neither true nor false"
-            yield Mistake(f"fsdp_config.{key}", "stops", told, "true or false")
+            problem = f"{section[key]!r} is neither true nor false"
+            yield Mistake(f"fsdp_config.{key}", "stops", problem, "true or false")
     kind = str(section.get("fsdp_state_dict_type"))
     if version == "2" and kind.upper() in ("LOCAL_STATE_DICT", "2"):
         yield Mistake(
@@ -121,8 +121,8 @@ def _wrap(section: Mapping[str, Any], overrides: Overrides) -> Iterator[Mistake]
     elif policy == "TRANSFORMER_BASED_WRAP":
         yield from _wrapped_class(section, overrides)
     else:
-        told = f"there is no policy {policy!r}{nearest(policy, WRAP_POLICIES)}"
-        yield Mistake(key, "stops", told, cure)
+        problem = f"there is no policy {policy!r}{nearest(policy, WRAP_POLICIES)}"
+        yield Mistake(key, "stops", problem, cure)
 
 
 def _wrapped_size(section: Mapping[str, Any], overrides: Overrides, cure: str) -> Iterator[Mistake]:
@@ -130,14 +130,14 @@ def _wrapped_size(section: Mapping[str, Any], overrides: Overrides, cure: str) -
     least = whole_number(section.get("fsdp_min_num_params", DEFAULT_MIN_NUM_PARAMS))
     layer = sum(spec.layer_params(spec.layer_kinds()[-1]).values()) if spec else 0
     if least is None:
-        told = f"{section['fsdp_min_num_params']!r} is not a whole number"
-        yield Mistake(key, "stops", told, f"fsdp_min_num_params: {DEFAULT_MIN_NUM_PARAMS}")
+        problem = f"{section['fsdp_min_num_params']!r} is not a whole number"
+        yield Mistake(key, "stops", problem, f"fsdp_min_num_params: {DEFAULT_MIN_NUM_PARAMS}")
     elif least == 0:
-        told = f"fsdp_min_num_params: 0 does not mean every module, it means none, so {ONE_UNIT}"
-        yield Mistake(key, "silent", told, cure)
+        problem = f"fsdp_min_num_params: 0 does not mean every module, it means none, so {ONE_UNIT}"
+        yield Mistake(key, "silent", problem, cure)
     elif layer and layer < least:
-        told = f"a layer has {layer:,} parameters, fewer than {least:,}: units will not be layers"
-        yield Mistake(key, "costly", told, cure)
+        problem = f"a layer has {layer:,} parameters, fewer than {least:,}: units will not be layers"
+        yield Mistake(key, "costly", problem, cure)
 
 
 def _wrapped_class(section: Mapping[str, Any], overrides: Overrides) -> Iterator[Mistake]:
@@ -146,27 +146,27 @@ def _wrapped_class(section: Mapping[str, Any], overrides: Overrides) -> Iterator
     cure = f"fsdp_transformer_layer_cls_to_wrap: {layer or 'the name of type(layer)'}"
     named = section.get("fsdp_transformer_layer_cls_to_wrap")
     if named is None:
-        told = (
+        problem = (
             "a model of transformers names its layers itself; with any other nothing is wrapped, and "
             f"{ONE_UNIT}"
         )
-        yield Mistake(key, "depends", told, cure)
+        yield Mistake(key, "depends", problem, cure)
         return
     names = str(named).split(",")
     for name in names:
         if name != name.strip() or not name:
-            told = f"Accelerate splits at the comma alone, and looks for a class called {name!r}"
-            yield Mistake(key, "stops", told, "no blanks: A,B")
+            problem = f"Accelerate splits at the comma alone, and looks for a class called {name!r}"
+            yield Mistake(key, "stops", problem, "no blanks: A,B")
         elif overrides.classes and name not in overrides.classes:
-            told = f"the model has no class {name!r}{nearest(name, overrides.classes)}"
-            yield Mistake(key, "stops", told, cure)
+            problem = f"the model has no class {name!r}{nearest(name, overrides.classes)}"
+            yield Mistake(key, "stops", problem, cure)
         elif not overrides.classes and layer and name != layer and layer not in names:
-            told = f"{name!r} is not the class of {spec.name if spec else 'the model'}'s layers"
-            yield Mistake(key, "stops", told, cure)
+            problem = f"{name!r} is not the class of {spec.name if spec else 'the model'}'s layers"
+            yield Mistake(key, "stops", problem, cure)
     known = overrides.classes
     if known and layer and layer not in names and all(name in known for name in names):
-        told = f"{', '.join(names)} is a class of the model, but not of its layers ({layer}): "
-        yield Mistake(key, "silent", told + "the layers are not units", cure)
+        problem = f"{', '.join(names)} is a class of the model, but not of its layers ({layer}): "
+        yield Mistake(key, "silent", problem + "the layers are not units", cure)
 
 
 def _recompute(section: Mapping[str, Any], version: str, overrides: Overrides) -> Iterator[Mistake]:
@@ -174,8 +174,8 @@ def _recompute(section: Mapping[str, Any], version: str, overrides: Overrides) -
     key = "fsdp_config.fsdp_activation_checkpointing_offload"
     if truth(section.get("fsdp_activation_checkpointing_offload")):
         if not recomputes:
-            told = "it moves the inputs of recomputed layers, and nothing is recomputed"
-            yield Mistake(key, "stops", told, "fsdp_activation_checkpointing: true")
+            problem = "it moves the inputs of recomputed layers, and nothing is recomputed"
+            yield Mistake(key, "stops", problem, "fsdp_activation_checkpointing: true")
         elif version == "1":
             yield Mistake(key, "stops", "only FSDP2 moves the inputs of layers", "fsdp_version: 2")
     if overrides.adapter is not None and recomputes:

@@ -63,16 +63,16 @@ def _choices(mesh: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Mist
         value = mesh.get(f"{WHERE}_{name}")
         of_the_hub = name == "sp_attn_implementation" and "/" in str(value) and "flash-attn" in str(value)
         if is_read and value is not None and value not in choices and not of_the_hub:
-            told = f"there is no {value!r}{nearest(str(value), choices)}"
-            yield Mistake(f"{WHERE}.{WHERE}_{name}", "stops", told, f"one of {', '.join(choices)}")
+            problem = f"there is no {value!r}{nearest(str(value), choices)}"
+            yield Mistake(f"{WHERE}.{WHERE}_{name}", "stops", problem, f"one of {', '.join(choices)}")
 
 
 def _combinations(sizes: Mapping[str, int]) -> Iterator[Mistake]:
     if sizes["cp"] > 1 and sizes["sp"] > 1:
         yield Mistake(WHERE, "stops", "cp_size and sp_size both cut the sequence", "one of them: 1")
     if sizes["dp_replicate"] > 1 and sizes["dp_shard"] == 1 and max(sizes["tp"], sizes["cp"]) > 1:
-        told = "replicas that are not sharded cannot be cut by tp_size or cp_size"
-        yield Mistake(WHERE, "stops", told, "dp_shard_size of 2 or more, or dp_replicate_size: 1")
+        problem = "replicas that are not sharded cannot be cut by tp_size or cp_size"
+        yield Mistake(WHERE, "stops", problem, "dp_shard_size of 2 or more, or dp_replicate_size: 1")
 
 
 def _by_engine(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Mistake]:
@@ -95,14 +95,14 @@ def _by_engine(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[
     unchecked = sizes["sp"] > 1 or (kind in MULTI_DEVICE and product == 1)  # DeepSpeed cuts for itself
     if ranks and product != ranks and not unchecked:
         cuts = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "every size 1"
-        told = f"{cuts} = {product} ranks, and num_processes is {ranks}"
-        yield Mistake(WHERE, "stops", told, "the product of the sizes must be num_processes")
+        problem = f"{cuts} = {product} ranks, and num_processes is {ranks}"
+        yield Mistake(WHERE, "stops", problem, "the product of the sizes must be num_processes")
 
 
 def _fsdp2(sizes: Mapping[str, int]) -> Iterator[Mistake]:
     if sizes["dp_shard"] == 1 and sizes["cp"] == 1:
-        told = "dp_shard_size and cp_size are 1: FSDP has no ranks to shard over"
-        yield Mistake(f"{WHERE}.{WHERE}_dp_shard_size", "stops", told, "dp_shard_size of 2 or more")
+        problem = "dp_shard_size and cp_size are 1: FSDP has no ranks to shard over"
+        yield Mistake(f"{WHERE}.{WHERE}_dp_shard_size", "stops", problem, "dp_shard_size of 2 or more")
     if sizes["tp"] > 1:
         yield Mistake(
             f"{WHERE}.{WHERE}_tp_size",
@@ -113,21 +113,25 @@ def _fsdp2(sizes: Mapping[str, int]) -> Iterator[Mistake]:
             "transformers' own DistributedConfig(tp_size=..., fsdp_size=...)",
         )
     if sizes["sp"] > 1:
-        told = "only DeepSpeed cuts sequences by sp_size: here the ranks of it see different batches"
-        yield Mistake(f"{WHERE}.{WHERE}_sp_size", "silent", told, "cp_size, or distributed_type: DEEPSPEED")
+        problem = "only DeepSpeed cuts sequences by sp_size: here the ranks of it see different batches"
+        yield Mistake(
+            f"{WHERE}.{WHERE}_sp_size", "silent", problem, "cp_size, or distributed_type: DEEPSPEED"
+        )
 
 
 def _ddp(sizes: Mapping[str, int]) -> Iterator[Mistake]:
     if sizes["cp"] > 1:
-        told = "context parallelism works with FSDP2 only"
+        problem = "context parallelism works with FSDP2 only"
         cure = "distributed_type: FSDP, fsdp_version: 2"
-        yield Mistake(f"{WHERE}.{WHERE}_cp_size", "stops", told, cure)
+        yield Mistake(f"{WHERE}.{WHERE}_cp_size", "stops", problem, cure)
     elif sizes["dp_shard"] > 1 or sizes["sp"] > 1:
-        told = "DistributedDataParallel looks at none of it: nothing is sharded, every rank holds everything"
-        yield Mistake(WHERE, "silent", told, "distributed_type: FSDP, fsdp_version: 2")
+        problem = (
+            "DistributedDataParallel looks at none of it: nothing is sharded, every rank holds everything"
+        )
+        yield Mistake(WHERE, "silent", problem, "distributed_type: FSDP, fsdp_version: 2")
 
 
 def _deepspeed(sizes: Mapping[str, int]) -> Iterator[Mistake]:
     if sizes["dp_replicate"] > 1 and sizes["sp"] == 1:
-        told = "DeepSpeed shards over all ranks, whatever dp_replicate_size says"
-        yield Mistake(f"{WHERE}.{WHERE}_dp_replicate_size", "silent", told, "take it out")
+        problem = "DeepSpeed shards over all ranks, whatever dp_replicate_size says"
+        yield Mistake(f"{WHERE}.{WHERE}_dp_replicate_size", "silent", problem, "take it out")

@@ -88,22 +88,22 @@ def compare(
     rel_tol: float = 1e-9,
 ) -> None:
     """The learner's function against the right formula, in every call; Wrong at the first difference."""
-    found = [number(call(function, name, made), made.written(name)) for made in calls]
-    if _same(found, [made.of(formula) for made in calls], rel_tol):
+    answers = [number(call(function, name, made), made.written(name)) for made in calls]
+    if _same(answers, [made.of(formula) for made in calls], rel_tol):
         return
-    said = next(
+    advice = next(
         (
             mistake.sentence
             for mistake in mistakes
-            if _same(found, [made.of(mistake.formula) for made in calls], rel_tol)
+            if _same(answers, [made.of(mistake.formula) for made in calls], rel_tol)
         ),
         "",
     )
-    for made, value in zip(calls, found, strict=True):
+    for made, value in zip(calls, answers, strict=True):
         wanted = made.of(formula)
         if not _same([value], [wanted], rel_tol):
             raise Wrong(
-                f"`{made.written(name)}` gave {shown(value)}; wanted {shown(wanted)}. {said}".rstrip()
+                f"`{made.written(name)}` gave {shown(value)}; wanted {shown(wanted)}. {advice}".rstrip()
             )
 
 
@@ -117,15 +117,16 @@ def nobody_waits(lines: Sequence[int | None], advice: str) -> None:
         return
     first = waiting[0]
     if len(waiting) < len(lines):
-        said = f"Rank {first} waits for a message that nobody sends, or takes:"
+        what_happened = f"Rank {first} waits for a message that nobody sends, or takes:"
         advice = (
             "Other ranks have left the function. Each receive needs its send, each send its receive, and "
             "what `isend` and `irecv` return needs its `wait()`: a message may not have left before."
         )
     else:
-        said = "The ranks wait for each other:"
+        what_happened = "The ranks wait for each other:"
     raise Wrong(
-        f"{said} after {HANG_SECONDS} seconds rank {first} still waits on line {lines[first]}. {advice}"
+        f"{what_happened} after {HANG_SECONDS} seconds rank {first} still waits on line {lines[first]}. "
+        f"{advice}"
     )
 
 
@@ -147,5 +148,7 @@ def _argument(value: Any) -> str:
     return getattr(value, "__name__", None) or repr(value)
 
 
-def _same(found: Sequence[float], wanted: Sequence[float], rel_tol: float) -> bool:
-    return all(math.isclose(f, w, rel_tol=rel_tol, abs_tol=1e-9) for f, w in zip(found, wanted, strict=True))
+def _same(answers: Sequence[float], wanted: Sequence[float], rel_tol: float) -> bool:
+    return all(
+        math.isclose(f, w, rel_tol=rel_tol, abs_tol=1e-9) for f, w in zip(answers, wanted, strict=True)
+    )

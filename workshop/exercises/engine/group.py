@@ -41,14 +41,14 @@ def line_of_wait(function: Callable[..., Any], *args: Any) -> int | None:
 
 def all_say(right: bool) -> bool:
     """Whether every rank says so; False also where some rank can no longer be reached."""
-    said = torch.tensor(float(right))
+    all_right = torch.tensor(float(right))
     try:
-        dist.all_reduce(said, dist.ReduceOp.MIN)
+        dist.all_reduce(all_right, dist.ReduceOp.MIN)
     except RuntimeError as error:
         if not _is_vain_wait(error):
             raise
         return False
-    return bool(said)
+    return bool(all_right)
 
 
 def _is_vain_wait(error: RuntimeError) -> bool:

@@ -125,8 +125,8 @@ class Guesses:
         if (measured is None) == (calculated is None):
             raise ValueError(f"{name}: a guess is laid beside either measured=... or calculated=...")
         if name not in self.questions:
-            asked = ", ".join(self.questions) or "none"
-            raise ValueError(f"no %%guess is called {name!r}; asked in this notebook: {asked}.")
+            known = ", ".join(self.questions) or "none"
+            raise ValueError(f"no %%guess is called {name!r}; asked in this notebook: {known}.")
         question = self.questions[name]
         self._read()
         row = self._kept.get(name, {})

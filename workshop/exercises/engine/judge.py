@@ -180,7 +180,7 @@ def _raised(error: BaseException, name: str, source: str) -> str:
     """An exception of the learner's code: what, in which of their lines, in which call."""
     frames = traceback.extract_tb(error.__traceback__)
     steps = [step for step in frames if step.filename == cell.file_name(name)]
-    said = _one_line(type(error).__name__, str(error))
+    what = _one_line(type(error).__name__, str(error))
     where = ""
     number = (
         steps[-1].lineno if steps else getattr(error, "line_of_answer", None)
@@ -190,8 +190,8 @@ def _raised(error: BaseException, name: str, source: str) -> str:
         where = f"Line {number}, `{lines[number - 2].strip()}`: "  # line 1 is the magic's
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(error, SystemExit):
-        said = "the cell ends the program (exit); an answer returns instead"
-    return f"{where}{said}.{notes}"
+        what = "the cell ends the program (exit); an answer returns instead"
+    return f"{where}{what}.{notes}"
 
 
 def _spoken(numbers: Sequence[int]) -> str:
@@ -202,8 +202,8 @@ def _spoken(numbers: Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    said = [each for run in runs for each in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
-    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+    words = [each for run in runs for each in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _one_line(error_type: str, message: str) -> str:
@@ -223,9 +223,9 @@ def _rank_failed(failed: Any, source: str) -> str:
     lines = source.splitlines()
     own = first.line is not None and 2 <= first.line <= len(lines) + 1  # else the line is the check's
     where = f" on line {first.line}, `{lines[first.line - 2].strip()}`" if own else ""
-    said = first.message if first.kind == "died" else _one_line(first.error_type, first.message)
+    message = first.message if first.kind == "died" else _one_line(first.error_type, first.message)
     alone = f" {CELL_IS_ALONE}" if first.error_type == "NameError" else ""
-    return f"Rank {first.rank} stopped{where}: {said}.{alone}"
+    return f"Rank {first.rank} stopped{where}: {message}.{alone}"
 
 
 def _printed(failed: Any) -> str:

@@ -90,8 +90,8 @@ class Progress:
 
     def complaints(self) -> list[str]:
         """What to tell about the file; each sentence is given once."""
-        said, self._to_say = self._to_say, []
-        return said
+        complaints, self._to_say = self._to_say, []
+        return complaints
 
     def _latest(self, name: str) -> Attempts:
         """The attempts as of now: another notebook may have written since."""

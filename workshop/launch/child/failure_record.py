@@ -55,13 +55,13 @@ def tellable(error: BaseException | None) -> BaseException | None:
     """``error`` itself, or a stand-in where its own ``__str__`` fails, or gives what no message can hold."""
     if error is None:
         return None
-    told = _message(error)
+    message = _message(error)
     try:
         text = str(error)
         is_told = text == shortened(writable(text), _LONGEST_MESSAGE)
     except Exception:  # noqa: BLE001 whatever a learner's __str__ may raise
         is_told = False
-    return error if is_told else RuntimeError(told)
+    return error if is_told else RuntimeError(message)
 
 
 def write(error: BaseException, program: str, rank_dir: Path) -> None:

@@ -83,6 +83,6 @@ def _call(name: str, *arguments: int) -> None:
 
 def _loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = struct.pack(_INTERFACE, b"lo", 0)
-        _, flags = struct.unpack(_INTERFACE, fcntl.ioctl(any_socket, _GET_FLAGS, asked))
+        request = struct.pack(_INTERFACE, b"lo", 0)
+        _, flags = struct.unpack(_INTERFACE, fcntl.ioctl(any_socket, _GET_FLAGS, request))
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack(_INTERFACE, b"lo", flags | _UP))

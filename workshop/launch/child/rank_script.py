@@ -209,7 +209,7 @@ def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
 
     Only those of this node: a process number of another node is somebody else here.
     """
-    asked = {}
+    stacks = {}
     first = int(os.environ["RANK"]) - int(os.environ["LOCAL_RANK"])
     here = range(first, first + int(os.environ["LOCAL_WORLD_SIZE"]))
     for other in (rank_folder.of_rank(rank_dir.parent, rank) for rank in here):
@@ -218,9 +218,9 @@ def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
             continue
         before = (other / rank_folder.STACKS).stat().st_size
         if process_of(other).signal(signal.SIGUSR2):
-            asked[other / rank_folder.STACKS] = before
+            stacks[other / rank_folder.STACKS] = before
     deadline = time.monotonic() + patience
-    while any(path.stat().st_size <= size for path, size in asked.items()) and time.monotonic() < deadline:
+    while any(path.stat().st_size <= size for path, size in stacks.items()) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 

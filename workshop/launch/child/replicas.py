@@ -184,15 +184,15 @@ class Replicas:
     def _hear(self, run: _Launch, number: int) -> None:
         member = run.members[number]
         try:
-            told: messages.LaunchEnd | messages.Started = member.connection.recv()
+            message: messages.LaunchEnd | messages.Started = member.connection.recv()
         except (EOFError, ConnectionResetError):  # the agent was killed
             state, why = ("stopped", None) if run.why else ("broken", "its agent ended without a word")
-            told = messages.LaunchEnd(state, {}, why)
+            message = messages.LaunchEnd(state, {}, why)
             member.end()
-        if isinstance(told, messages.LaunchEnd):
-            member.ended = told
+        if isinstance(message, messages.LaunchEnd):
+            member.ended = message
             return
-        started = {rank: processes.ProcessId.of(pid) for rank, pid in told.pids.items()}
+        started = {rank: processes.ProcessId.of(pid) for rank, pid in message.pids.items()}
         member.ranks = {rank: process for rank, process in started.items() if process}
-        member.attempt = told.attempt
-        self.wire.send(told)
+        member.attempt = message.attempt
+        self.wire.send(message)

@@ -58,13 +58,13 @@ class Wire:
     @contextlib.contextmanager
     def watched(self, leave: Callable[[], None]) -> Iterator[None]:
         """Inside the block ``leave`` is called when the notebook goes. Nothing is read; no thread is left."""
-        end, told = os.pipe()
+        end, write_end = os.pipe()
         watching = threading.Thread(target=self._watch, args=(end, leave), name="notebook", daemon=True)
         watching.start()
         try:
             yield
         finally:
-            os.close(told)
+            os.close(write_end)
             watching.join()
             os.close(end)
 

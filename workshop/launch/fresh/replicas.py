@@ -260,14 +260,14 @@ class _Launch:
 
     def _failed(self, failed: Mapping[int, LaunchEnd]) -> RankFailed:
         """The replicas that gave up, alike ones together: which rank, which line, after how many attempts."""
-        told: dict[str, list[int]] = {}
+        by_text: dict[str, list[int]] = {}
         errors = {at: self._verdict(self.replicas[at], end) for at, end in failed.items()}
         for at, error in errors.items():
             tried = self.replicas[at].attempt + 1
             first, *rest = str(error).splitlines()
             again = f", and so did {tried - 1} attempt{'s' * (tried > 2)} before" if tried > 1 else ""
-            told.setdefault("\n".join([first + again, *rest]), []).append(at)
-        lines = [f"{replica_label(which)}: {text}" for text, which in told.items()]
+            by_text.setdefault("\n".join([first + again, *rest]), []).append(at)
+        lines = [f"{replica_label(which)}: {text}" for text, which in by_text.items()]
         others = [one.number for one in self.replicas if one.number not in failed]
         if others:
             lines.append(f"{replica_label(others)}: went on, and finished")
@@ -289,16 +289,16 @@ class _Launch:
             return RankTimeout(
                 f"time is up after {seconds:g} s, before the ranks had started; allow them more."
             )
-        told: dict[str, list[int]] = {}
+        by_text: dict[str, list[int]] = {}
         failures = []
         for replica in self.replicas:
             end = ended.get(replica.number)
             state = "failed" if end is not None and end.state == "failed" else "timeout"
             error = verdicts.timed_out(replica.ends({}, self.program, state), seconds, self.program)
             where = str(error).removeprefix(f"time is up after {seconds:g} s. ")
-            told.setdefault(where, []).append(replica.number)
+            by_text.setdefault(where, []).append(replica.number)
             failures += [dataclasses.replace(one, replica=replica.number) for one in error.failures]
-        lines = [f"{replica_label(which)}: {text}" for text, which in told.items()]
+        lines = [f"{replica_label(which)}: {text}" for text, which in by_text.items()]
         return RankTimeout("\n".join([f"time is up after {seconds:g} s.", *lines]), failures)
 
 

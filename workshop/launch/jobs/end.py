@@ -56,15 +56,15 @@ def from_record(task: Task) -> State:
     return State(task.record.job, task.number, word)
 
 
-def settled(task: Task, told: State | None) -> State:
+def settled(task: Task, state: State | None) -> State:
     """The state of a task: the scheduler's word, or its own record's; a kill is called by its cause."""
-    if told is None or (task.record.replicas and told.over and task.exit_code() is not None):
+    if state is None or (task.record.replicas and state.over and task.exit_code() is not None):
         return from_record(task)  # of replicas the scheduler knows only how all together ended
-    if told.word == "KILLED" and task.cancelled():
-        return replace(told, word="CANCELLED")
-    if told.word == "KILLED" and (told.seconds or 0) >= task.record.seconds:
-        return replace(told, word="TIMEOUT")
-    return told
+    if state.word == "KILLED" and task.cancelled():
+        return replace(state, word="CANCELLED")
+    if state.word == "KILLED" and (state.seconds or 0) >= task.record.seconds:
+        return replace(state, word="TIMEOUT")
+    return state
 
 
 def conclude(
@@ -128,8 +128,8 @@ def failure(task: Task, state: State) -> RankFailed | SchedulerError:
     program = task.program()
     if state.word == "TIMEOUT":
         ends = task.ends("timeout")
-        asked = task.record.seconds
-        return verdicts.timed_out(ends, asked, program, f"{job}: its --time was {format_seconds(asked)}.")
+        limit = task.record.seconds
+        return verdicts.timed_out(ends, limit, program, f"{job}: its --time was {format_seconds(limit)}.")
     ends = task.ends("failed")
     if judge(ends).first:
         note = "" if state.word == "FAILED" else f"{job} ended as {state.word}: {MEANING.get(state.word, '')}"

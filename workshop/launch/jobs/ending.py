@@ -77,12 +77,12 @@ def end_job(
     """
     silence: SchedulerError | None = None
     pause = patience.first
-    begun, asked, times = clock.monotonic(), float("-inf"), 0
+    begun, last_cancel, times = clock.monotonic(), float("-inf"), 0
     while (now := clock.monotonic()) - begun < patience.limit:
         try:
-            if now - asked >= AGAIN_SECONDS:
+            if now - last_cancel >= AGAIN_SECONDS:
                 scheduler.cancel(job)
-                asked, times = clock.monotonic(), times + 1
+                last_cancel, times = clock.monotonic(), times + 1
             if is_gone():
                 return Ending(True, times, clock.monotonic() - begun)
             silence = None
@@ -90,7 +90,7 @@ def end_job(
             if not (patience.bears_silence or times):
                 raise
             silence = error
-            asked = float("-inf")  # it may not have heard; a second time does no harm
+            last_cancel = float("-inf")  # it may not have heard; a second time does no harm
         clock.sleep(pause)
         pause = min(2 * pause, patience.last)
     if silence and not patience.bears_silence:

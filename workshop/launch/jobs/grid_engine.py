@@ -165,8 +165,8 @@ def explained(job: str, listed: list[State]) -> list[State]:
 
 def _scheduling(listing: str) -> str:
     """What the scheduler has against starting it now: of its messages the one that is about this job."""
-    told = listing.partition("scheduling info:")[2].partition("=====")[0]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    section = listing.partition("scheduling info:")[2].partition("=====")[0]
+    lines = [line.strip() for line in section.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("(Collecting", "There are no messages"))]
     return min(lines, key=lambda line: not line.startswith(("cannot run in PE", "Job ", "(")), default="")
 

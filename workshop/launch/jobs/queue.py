@@ -76,8 +76,8 @@ def submit(
     """
     site = site or current_site()
     check_scheduler(site)
-    told = (sweep.name, sweep.values) if sweep else None
-    directory, record = job_directory.prepare(program, site, with_array(job, sweep), variables, told)
+    sweep_values = (sweep.name, sweep.values) if sweep else None
+    directory, record = job_directory.prepare(program, site, with_array(job, sweep), variables, sweep_values)
     scheduler = scheduler_of(site.scheduler)
     script, flags = directory / scheduler.SCRIPT, scheduler.submit_flags(site)
     watchdog = None

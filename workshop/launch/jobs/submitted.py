@@ -111,15 +111,15 @@ class Submitted:
         """
         unrecorded = self.unrecorded()
         listed = self._watch.states({self.number: self.open_elements()}, max_age)[self.number]
-        told = {0 if state.task is None else state.task: state for state in listed}
+        by_task = {0 if state.task is None else state.task: state for state in listed}
         if self.record.replicas:  # one job to the scheduler
-            told = dict.fromkeys(self.tasks, told[0]) if told else {}
+            by_task = dict.fromkeys(self.tasks, by_task[0]) if by_task else {}
         states, now = {}, self._clock.monotonic()
         for number, task in self.tasks.items():
-            state = job_end.settled(task, told.get(number))
+            state = job_end.settled(task, by_task.get(number))
             if not state.over:
                 self._missed[number] = math.inf
-            elif number in unrecorded and number not in told and not task.cancelled():
+            elif number in unrecorded and number not in by_task and not task.cancelled():
                 since = self._missed[number] = min(now, self._missed.get(number, -math.inf))
                 state = replace(state, word="COMPLETING") if now - since < SETTLE_SECONDS else state
             states[number] = state
@@ -159,7 +159,7 @@ class Submitted:
     def _until_over(self, on_output: OnOutput | None) -> dict[int, State]:
         clock, states = self._clock, dict[int, State]()
         sentence, words, text, shown = "", "", "", ("", "")
-        heard = now = clock.monotonic()
+        answered_at = now = clock.monotonic()
         asking = Pace(*ASK_SECONDS, now)
         logs = READ_SECONDS_A_LOG * len(self.tasks) * self.record.world_size
         reading = Pace(max(READ_SECONDS[0], logs), max(READ_SECONDS[1], logs), now)
@@ -169,10 +169,10 @@ class Submitted:
             if asking.due(now):
                 before = words
                 try:
-                    states, heard = self.states(ASK_SECONDS[0]), now
+                    states, answered_at = self.states(ASK_SECONDS[0]), now
                     sentence, words = self.sentence(states), str([state.word for state in states.values()])
                 except SchedulerError as error:
-                    if now - heard > SILENCE_SECONDS:
+                    if now - answered_at > SILENCE_SECONDS:
                         raise
                     sentence = words = str(error).partition(". ")[0]
                 asking.looked(now, changed=words != before)

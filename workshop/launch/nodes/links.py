@@ -46,7 +46,7 @@ class Link:
         self.host = ""
         self.gpus = 0
         self.ready: Future[None] = Future()
-        self.heard = time.monotonic()
+        self.heard_at = time.monotonic()
         self.lost = ""  # why the node is gone, once it is
         self.answers: dict[int, Future[Reply]] = {}
         self.mirrors: dict[int, Mirror] = {}
@@ -229,7 +229,7 @@ class Relay:
             while shell in ready and shell.poll(0):
                 node_wire.send(link.socket, messages.Shell(rank), *shell.recv_multipart())
         while link.socket.poll(0):
-            link.heard = time.monotonic()
+            link.heard_at = time.monotonic()
             try:
                 self._take(link, *node_wire.receive(link.socket, messages.TO_NOTEBOOK))
             except (ValueError, OSError) as error:
@@ -238,7 +238,7 @@ class Relay:
             return
         if link.process.ended():
             link.lose(f"its program has ended. {link.process.last_words()}")
-        elif link.ready.done() and time.monotonic() - link.heard > node_wire.SILENCE_SECONDS:
+        elif link.ready.done() and time.monotonic() - link.heard_at > node_wire.SILENCE_SECONDS:
             seconds = f"{node_wire.SILENCE_SECONDS:g} s"
             link.lose(
                 f"nothing was heard of it for {seconds} (the network to it is cut, or the node is down)"

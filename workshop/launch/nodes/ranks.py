@@ -200,7 +200,7 @@ class RemoteNodes:
         local: those of the notebook's own node.
         """
         self.ranks, self.deaths = {}, {}
-        asked: list[tuple[Link, Future[messages.Reply]]] = []
+        replies: list[tuple[Link, Future[messages.Reply]]] = []
         own_path, here = self.plan.site is not None, str(Path.cwd())
         searched = (here,) if own_path else local.sys_path
         there = replace(local, n=n, cwd=here, sys_path=searched, env=dict(environment))
@@ -213,9 +213,9 @@ class RemoteNodes:
                 self._ends[rank] = self.relay.carry(link, rank, mirror)
                 self.ranks[rank] = link
             request = messages.Start(replace(there, first=mine.start), own_path)
-            asked.append((link, self.relay.ask(link, request)))
+            replies.append((link, self.relay.ask(link, request)))
         processes = {}
-        for link, future in asked:
+        for link, future in replies:
             started = _result(future, ANSWER_SECONDS, link)
             assert isinstance(started, messages.Started)
             for rank, pid in started.pids.items():
@@ -282,13 +282,13 @@ class RemoteNodes:
 
         Raises FileNotFoundError where a node answers that a file is gone.
         """
-        wanted, asked = set(ranks), []
+        wanted, replies = set(ranks), []
         for link in self.relay.links:
             mine = tuple(sorted(rank for rank, its in self.ranks.items() if its is link and rank in wanted))
             if mine:
-                asked.append(self.relay.ask(link, question(mine), *frames))
+                replies.append(self.relay.ask(link, question(mine), *frames))
         deadline = time.monotonic() + patience
-        for future in asked:
+        for future in replies:
             try:
                 answer = future.result(max(0.0, deadline - time.monotonic()))
             except (NodeLost, FutureTimeout):  # `note_deaths` tells of the one, the cell's end of the other

@@ -128,8 +128,8 @@ class Srun:
 
     def address(self, node: int) -> str:
         """What Slurm knows as the node's address; it need not be what the name leads to."""
-        told = re.search(r"\bNodeAddr=(\S+)", _scontrol("show", "node", self.names[node], "--oneliner"))
-        return reached_at(told[1] if told else self.names[node])
+        match = re.search(r"\bNodeAddr=(\S+)", _scontrol("show", "node", self.names[node], "--oneliner"))
+        return reached_at(match[1] if match else self.names[node])
 
 
 def reached_at(host: str) -> str:
@@ -196,7 +196,7 @@ class NodeProcess:
         """The program's first line; EngineError with the end of its log when it does not come."""
         stdout: IO[bytes] = self._process.stdout  # type: ignore[assignment]
         os.set_blocking(stdout.fileno(), False)
-        deadline, heard = time.monotonic() + seconds, b""
+        deadline, received = time.monotonic() + seconds, b""
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
             while time.monotonic() < deadline:
@@ -205,8 +205,8 @@ class NodeProcess:
                 block = stdout.read()
                 if not block:
                     break
-                heard += block
-                for line in heard.split(b"\n")[:-1]:
+                received += block
+                for line in received.split(b"\n")[:-1]:
                     if line.startswith(MARK.encode()):
                         return self._checked(line[len(MARK) :])
         raise EngineError(f"node {self.name} did not answer within {seconds:.0f} s. {self.last_words()}")

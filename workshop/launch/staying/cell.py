@@ -58,8 +58,9 @@ class StopButton:
         self._before: Any = None
 
     def __enter__(self) -> StopButton:
-        heard = callable(signal.getsignal(signal.SIGINT))  # not where it is ignored
-        if heard and threading.current_thread() is threading.main_thread():  # signals go to that thread alone
+        handled = callable(signal.getsignal(signal.SIGINT))  # not where it is ignored
+        # Signals go to the main thread alone.
+        if handled and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._press)
         return self
 

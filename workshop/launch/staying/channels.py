@@ -65,7 +65,7 @@ class Channel:
             end.linger = 0
             end.reconnect_ivl = 20
             end.connect(f"{info['transport']}://{info['ip']}-{info[port]}")
-        self.asked: str | None = None
+        self.request_number: str | None = None
 
     def request(self, code: str, *, silent: bool, expressions: dict[str, str] | None = None) -> Request:
         """An execute request as it goes over the wire, for each channel with this one's key."""
@@ -82,7 +82,7 @@ class Channel:
 
     def send(self, request: Request) -> None:
         """Send it; its answer is what `receive` returns next."""
-        self.asked = request.number
+        self.request_number = request.number
         self.shell.send_multipart(request.frames)
 
     def receive(self, socket: zmq.Socket) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ class Channel:
         answers = []
         while socket.poll(0):
             message = self.protocol.recv(socket, mode=zmq.NOBLOCK)[1]
-            if message and message["parent_header"].get("msg_id") == self.asked:
+            if message and message["parent_header"].get("msg_id") == self.request_number:
                 answers.append(message)
         return answers
 
@@ -133,8 +133,8 @@ class Exchange:
 
     def expressions(self, name: str) -> dict[int, dict[str, Any]]:
         """What the ranks that have answered gave for an expression, as Jupyter tells it."""
-        asked = {rank: reply.get("user_expressions", {}).get(name) for rank, reply in self.replies.items()}
-        return {rank: answer for rank, answer in asked.items() if answer}
+        answers = {rank: reply.get("user_expressions", {}).get(name) for rank, reply in self.replies.items()}
+        return {rank: answer for rank, answer in answers.items() if answer}
 
     def pump(self, seconds: float) -> None:
         """Wait up to ``seconds`` for messages and sort them in."""
@@ -175,18 +175,18 @@ def ask_to_cut(directory: Path, rank_dirs: Iterable[Path]) -> None:
     A rank that has died has nobody to ask, and one that holds the interpreter's lock in compiled
     code does not get to it.
     """
-    asked = 0
+    waiting = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
         own = directory / f"ask{time.monotonic_ns()}"
         wire.bind(str(own))
         for rank_dir in rank_dirs:
             with contextlib.suppress(OSError):
                 wire.sendto(b"cut", str(rank_dir / rank_folder.CUT))
-                asked += 1
+                waiting += 1
         deadline = time.monotonic() + ANSWER_TO_CUT_SECONDS
         with contextlib.suppress(OSError):
-            while asked and (left := deadline - time.monotonic()) > 0:
+            while waiting and (left := deadline - time.monotonic()) > 0:
                 wire.settimeout(left)
                 wire.recv(64)
-                asked -= 1
+                waiting -= 1
         own.unlink(missing_ok=True)

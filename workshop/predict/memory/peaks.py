@@ -149,15 +149,15 @@ def saved_activations(run: Run) -> Array:
 
 def memory_on(config: TrainingConfig, layouts: Layouts, hardware: RankHardware = NOWHERE) -> MemoryPrediction:
     """The same for any ``Layouts``: one entry of every array for each entry of ``layouts``."""
-    found = moments(config, layouts, hardware.workspace)
-    names, shape = list(found), layouts.shape
-    sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
+    by_moment = moments(config, layouts, hardware.workspace)
+    names, shape = list(by_moment), layouts.shape
+    sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in by_moment.values()])
     best = np.argmax(sums, axis=0)
     allocated, steady = sums.max(axis=0), sums[names.index("between steps")]
     reserved, device = taken(config, layouts, (allocated, steady), hardware)
-    parts = {part: np.zeros(shape) for parts in found.values() for part in parts}
+    parts = {part: np.zeros(shape) for parts in by_moment.values() for part in parts}
     for index, name in enumerate(names):
-        for part, size in found[name].items():
+        for part, size in by_moment[name].items():
             parts[part] = np.where(best == index, size, parts[part])
     at = [names[i] for i in np.atleast_1d(best)] if best.size <= 4096 else []
     piped = bool(np.any(layouts.pipeline > 1))
@@ -189,8 +189,8 @@ def taken(
 
 def device_bytes(config: TrainingConfig, layouts: Layouts, hardware: RankHardware = NOWHERE) -> Array:
     """Device bytes alone, for searches over many layouts: :func:`memory_on` without the parts."""
-    found = moments(config, layouts, hardware.workspace)
-    sums = {name: np.asarray(sum(parts.values())) for name, parts in found.items()}
+    by_moment = moments(config, layouts, hardware.workspace)
+    sums = {name: np.asarray(sum(parts.values())) for name, parts in by_moment.items()}
     steady = sums.pop("between steps")
     allocated = steady
     for total in sums.values():
@@ -234,7 +234,7 @@ def straight(config: TrainingConfig, layouts: Layouts, workspace: int) -> dict[s
     late = grads - embedding_gradients(config, layouts) if config.how.buffers == "freed" else grads
     late = np.where(sums_whole(config, layouts), summed, late)
     step = {"temporaries": step_bytes(config, held, layouts)}
-    found = {
+    by_moment = {
         "loss": {**forward, **loss_parts(config, layouts)},
         "backward": {**forward, **backward},
         "first layer": {**late_weights, "gradients": late, **backward},
@@ -244,10 +244,10 @@ def straight(config: TrainingConfig, layouts: Layouts, workspace: int) -> dict[s
     }
     cached = autocast_cache(config, held, layouts)
     if cached:
-        found["end of forward"] = {**forward, **loss_parts(config, layouts, forward=True)}
+        by_moment["end of forward"] = {**forward, **loss_parts(config, layouts, forward=True)}
     for moment, casts in cached.items():
-        found[moment]["weight cache"] = casts
-    return found
+        by_moment[moment]["weight cache"] = casts
+    return by_moment
 
 
 def embedding_gradients(config: TrainingConfig, layouts: Layouts) -> Array:

@@ -193,12 +193,12 @@ def states(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Ar
     gradients = divided(train, layouts, 2) * numbers.grads
     if config.how.optimizer_in_backward:
         gradients = gradients / config.model.num_layers
-    found = {"weights": weight_bytes(config, held, layouts), "optimizer": optimizer, "gradients": gradients}
+    parts = {"weights": weight_bytes(config, held, layouts), "optimizer": optimizer, "gradients": gradients}
     if numbers.weight_cache and not numbers.in_autocast:
-        found["weight cache"] = cache_of(config, held, layouts)
+        parts["weight cache"] = cache_of(config, held, layouts)
     # What is offloaded lives on the host; what ZeRO-3 gathers is counted by :func:`unsharded`.
-    gone = {"optimizer": ("optimizer",), "params": tuple(found)}.get(config.offload, ())
-    return {part: size * (part not in gone) for part, size in found.items()}
+    gone = {"optimizer": ("optimizer",), "params": tuple(parts)}.get(config.offload, ())
+    return {part: size * (part not in gone) for part, size in parts.items()}
 
 
 def cache_of(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:

@@ -151,7 +151,7 @@ def fullest_bytes(setting: Setting, layouts: Layouts, how: Implementation) -> np
     how: the library whose kernels decide what is kept. What the allocator would give back to a full device is
     counted.
     """
-    found = np.zeros(len(layouts))
+    fullest = np.zeros(len(layouts))
     hardware = rank_hardware(setting.cluster, how, setting.cluster.num_devices)._replace(capacity=0)
     for index in np.unique(layouts.recompute):
         mine = np.flatnonzero(layouts.recompute == index)
@@ -160,5 +160,5 @@ def fullest_bytes(setting: Setting, layouts: Layouts, how: Implementation) -> np
         some = layouts.take(mine)
         for stage in (0 * some.pipeline, np.minimum(1, some.pipeline - 1), some.pipeline - 1):
             here = device_bytes(config, replace(some, stage=stage), hardware)
-            found[mine] = np.maximum(found[mine], here)
-    return found
+            fullest[mine] = np.maximum(fullest[mine], here)
+    return fullest

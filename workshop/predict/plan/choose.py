@@ -99,7 +99,7 @@ def plan(
             f"{model.name}: no layout that seemed to fit {cluster.name} passes the full memory "
             "model; use more devices or recompute more"
         )
-    why = [reasons(layouts, seconds, picked[0], _told(looked, picked[0]))] + [{}] * (len(picked) - 1)
+    why = [reasons(layouts, seconds, picked[0], _why_not_first(looked, picked[0]))] + [{}] * (len(picked) - 1)
     proposals = tuple(_proposal(looked, search.islands, i, why) for i, why in zip(picked, why, strict=True))
     return Plan(proposals, len(layouts), int(np.isfinite(seconds).sum()))
 
@@ -166,7 +166,7 @@ class Looked:
 
 def _pick(looked: Looked, seconds: np.ndarray, top: int) -> list[int]:
     """The first layouts in order that pass the full memory model, at most one for each way of cutting."""
-    found: list[int] = []
+    picked: list[int] = []
     seen: set[tuple[int, ...]] = set()
     order = ranked(looked.setting, looked.layouts, seconds, looked.run, looked.fits).order
     axes = ("tensor", "pipeline", "context", "expert", "recompute", "zero")
@@ -174,17 +174,17 @@ def _pick(looked: Looked, seconds: np.ndarray, top: int) -> list[int]:
         cut = tuple(int(getattr(looked.layouts, axis)[i]) for axis in axes)
         if cut not in seen and looked.fits(i):
             seen.add(cut)
-            found.append(i)
-        if len(found) == top:
+            picked.append(i)
+        if len(picked) == top:
             break
-    return found
+    return picked
 
 
-def _told(looked: Looked, best: int) -> Callable[[int], str]:
+def _why_not_first(looked: Looked, best: int) -> Callable[[int], str]:
     """What is to be said of a rival that is faster on paper."""
     setting, layouts = looked.setting, looked.layouts
 
-    def said(rival: int) -> str:
+    def why_not(rival: int) -> str:
         if not looked.fits(rival):
             return "but its memory does not fit"
         both = layouts.take(np.array([best, rival]))
@@ -201,7 +201,7 @@ def _told(looked: Looked, best: int) -> Callable[[int], str]:
         known = "but its interval ends later" if told_apart else "less than is known of such a ratio"
         return "; ".join([known, " and ".join(why)]) if why else known
 
-    return said
+    return why_not
 
 
 def _proposal(looked: Looked, islands: Islands | None, i: int, why: dict[str, str]) -> Proposal:

@@ -100,8 +100,8 @@ class Plan:
         if len(self.tied) == 1:
             return ()
         places = ", ".join(map(str, self.tied[:-1]))
-        told = "the differences between their times are smaller than the error of the prediction"
-        return (f"{places} and {self.tied[-1]} cannot be told apart: {told}",)
+        why = "the differences between their times are smaller than the error of the prediction"
+        return (f"{places} and {self.tied[-1]} cannot be told apart: {why}",)
 
     def __str__(self) -> str:
         lines = [f"{self.looked_at:,} layouts timed, {self.fitted:,} fit"]
@@ -152,9 +152,9 @@ def run_of(setting: Setting, layouts: Layouts, i: int) -> Run:
     )
 
 
-def reasons(layouts: Layouts, seconds: np.ndarray, i: int, told: Callable[[int], str]) -> dict[str, str]:
+def reasons(layouts: Layouts, seconds: np.ndarray, i: int, why_not: Callable[[int], str]) -> dict[str, str]:
     """For each axis, the best that another value of it could reach; told: why a faster one is not first."""
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for axis in AXES:
         column = getattr(layouts, axis)
         mine = column[i]
@@ -165,14 +165,14 @@ def reasons(layouts: Layouts, seconds: np.ndarray, i: int, told: Callable[[int],
         rival = min(best, key=lambda x: float(seconds[best[x]]))
         name, label = axis.replace("_", " "), (lambda x: RECOMPUTE[x]) if axis == "recompute" else str
         if not np.isfinite(seconds[best[rival]]):
-            found[axis] = f"{name} {label(mine)}: with any other value nothing fits"
+            sentences[axis] = f"{name} {label(mine)}: with any other value nothing fits"
             continue
         unfit = [label(x) for x in others if not np.isfinite(seconds[best[x]]) and x < mine]
         slower = float(seconds[best[rival]] / seconds[i] - 1)
-        said = f"is {slower:.1%} slower"
+        compared = f"is {slower:.1%} slower"
         if slower < 0:
-            said = f"would be {-slower:.1%} faster, {told(best[rival])}"
-        found[axis] = f"{name} {label(mine)}: the best with {label(rival)} {said}" + (
+            compared = f"would be {-slower:.1%} faster, {why_not(best[rival])}"
+        sentences[axis] = f"{name} {label(mine)}: the best with {label(rival)} {compared}" + (
             f"; with {', '.join(unfit)} nothing fits" if unfit else ""
         )
-    return found
+    return sentences

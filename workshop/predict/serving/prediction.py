@@ -72,9 +72,9 @@ class ServingPrediction:
     @cached_property
     def doubts(self) -> tuple[str, ...]:
         """What makes this prediction less sure: a program or a device that no published row stands for."""
-        found = [] if self.case.engine.measured else ["engine"]
+        doubts = [] if self.case.engine.measured else ["engine"]
         device = self.case.serving.run.cluster.device.name
-        return (*found, "device") if device not in read()["intervals"]["devices"] else tuple(found)
+        return (*doubts, "device") if device not in read()["intervals"]["devices"] else tuple(doubts)
 
     def interval(self, quantity: str) -> Interval:
         """From p10 to p90 of what would be measured, in the quantity's own unit (`QUANTITIES`).

@@ -87,11 +87,11 @@ class Line:
         """TFLOP/s at a number of keys; beyond the shortest the last line goes on."""
         x, y = self.inverse_lengths, self.seconds
         at = 1.0 / np.asarray(seq_len, float)
-        found = np.interp(at, x, y)
+        seconds = np.interp(at, x, y)
         if len(x) > 1:
             slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
-            found = found + np.maximum(slope, 0.0) * np.maximum(at - x[-1], 0.0)
-        return 1.0 / found
+            seconds = seconds + np.maximum(slope, 0.0) * np.maximum(at - x[-1], 0.0)
+        return 1.0 / seconds
 
     def times(self, factor: float) -> Line:
         """The same shape, `factor` times as fast."""
@@ -149,8 +149,8 @@ def attention_rates(device: str, kernel: str, bits: int = 16) -> AttentionRates:
     eight = [row for row in here if row.dtype == "fp8"]
     mine = eight if bits == 8 and eight else sixteen
     known = {row.kernel for row in mine}
-    found = next((name for name in KERNELS[kernel] if name in known), None)
-    if found is None:
+    timed = next((name for name in KERNELS[kernel] if name in known), None)
+    if timed is None:
         raise NotPredictable(
             f"nobody has timed {kernel} attention on {device!r} (known: {', '.join(MEASURED_ON)}); add rows "
             "to facts/data/attention.csv, or predict unfused attention"
@@ -158,24 +158,24 @@ def attention_rates(device: str, kernel: str, bits: int = 16) -> AttentionRates:
     lines = {}
     for causal in (True, False):
         for pass_ in ("forward", "backward"):
-            rows = _rows(mine, found, causal, pass_)
+            rows = _rows(mine, timed, causal, pass_)
             through = line(rows)
             if len(rows) == 1:
-                shape = line(_rows(list(attention()), found, causal, pass_, "A100-80GB"))
+                shape = line(_rows(list(attention()), timed, causal, pass_, "A100-80GB"))
                 through = shape.times(rows[0].tflops / float(shape.rate(rows[0].seq_len)))
             lines[causal, pass_] = through
-    width = _width(sixteen, found)
-    windows = _windows(places, found, mine[0].dtype, width)
+    width = _width(sixteen, timed)
+    windows = _windows(places, timed, mine[0].dtype, width)
     return AttentionRates(lines, width, FIRST_GENERATION if kernel == "flash-1" else 1.0, windows)
 
 
 def _windows(places: tuple[str, ...], kernel: str, dtype: str, width: float) -> dict[tuple[int, str], Line]:
     """Lines by window and pass, brought to heads of 128."""
-    found: dict[tuple[int, str], list[WindowedAttention]] = {}
+    by_window: dict[tuple[int, str], list[WindowedAttention]] = {}
     for row in windowed_attention():
         if row.device in places and (row.kernel, row.dtype) == (kernel, dtype):
-            found.setdefault((row.window, row.pass_), []).append(row)
-    return {key: line(rows).times(1 / narrowness(rows[0].head_dim, width)) for key, rows in found.items()}
+            by_window.setdefault((row.window, row.pass_), []).append(row)
+    return {key: line(rows).times(1 / narrowness(rows[0].head_dim, width)) for key, rows in by_window.items()}
 
 
 def _rows(rows: list[Attention], kernel: str, causal: bool, pass_: str, device: str = "") -> list[Attention]:

@@ -121,13 +121,13 @@ def all_rates() -> dict[str, Rates]:
     """Every set of constants by device name."""
     known = {f.name for f in fields(Rates)}
     tables = with_calibrated(device_tables())
-    found: dict[str, Rates] = {}
+    rates: dict[str, Rates] = {}
     for name in tables:
         values = _inherited(tables, name)
         if unknown := set(values) - known:
             raise ValueError(f"rates.toml, device {name!r}: unknown constants {sorted(unknown)}")
-        found[name] = Rates(name=name, **values)
-    return found
+        rates[name] = Rates(name=name, **values)
+    return rates
 
 
 def rates_of(device: str) -> Rates:

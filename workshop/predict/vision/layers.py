@@ -74,15 +74,15 @@ def _coatnet(spec: CoAtNetSpec) -> list[Piece]:
     width, side = spec.widths[0], spec.image_size // 2
     weights = 9 * width * (spec.channels + (spec.blocks[0] - 1) * width)
     kept = spec.channels * spec.image_size**2 + 3 * (spec.blocks[0] - 1) * width * side**2
-    found = [Piece("stem", spec.stem_params(), 2.0 * weights * side**2, kept, width * side**2)]
+    pieces = [Piece("stem", spec.stem_params(), 2.0 * weights * side**2, kept, width * side**2)]
     for stage in range(1, 5):
         for block in range(spec.blocks[stage]):
             inputs = spec.widths[stage - 1] if block == 0 else spec.widths[stage]
             make = _mbconv if stage < 3 else _attention
-            found.append(make(spec, stage, inputs, 2 if block == 0 else 1))
+            pieces.append(make(spec, stage, inputs, 2 if block == 0 else 1))
     last = spec.widths[4]
     params, flops = spec.params_by_part()["head"], 2.0 * last * (last + spec.num_classes)
-    return [*found, Piece("head", params, flops, 3 * last, spec.num_classes)]
+    return [*pieces, Piece("head", params, flops, 3 * last, spec.num_classes)]
 
 
 def _mbconv(spec: CoAtNetSpec, stage: int, inputs: int, stride: int) -> Piece:

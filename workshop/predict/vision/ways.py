@@ -26,7 +26,7 @@ from functools import cached_property
 
 from workshop.facts.device import LinkSpec
 from workshop.facts.layout import Layout
-from workshop.predict.collectives import wire_bytes
+from workshop.facts.traffic import wire_bytes
 from workshop.predict.pipeline import Durations, simulate_pipeline
 from workshop.predict.vision.layers import Piece, Spec, pieces
 
@@ -247,21 +247,21 @@ def plan_vision(
 
     Raises ValueError if nothing fits, naming the least memory any candidate needs.
     """
-    found = sorted((predict_way(setting, way) for way in ways), key=lambda one: one.seconds)
-    fits = _best_of_kind([one for one in found if one.memory_bytes <= cap])
+    fastest_first = sorted((predict_way(setting, way) for way in ways), key=lambda one: one.seconds)
+    fits = _best_of_kind([one for one in fastest_first if one.memory_bytes <= cap])
     if not fits:
-        least = min(found, key=lambda one: one.memory_bytes)
+        least = min(fastest_first, key=lambda one: one.memory_bytes)
         raise ValueError(
             f"{setting.spec.name}: nothing fits {cap:,.0f} bytes; the least is {least.memory_bytes:,.0f}, "
             f"with {least.way}: more ranks, fewer images, or a smaller model"
         )
     could = {one.way.kind for one in fits}
-    return fits, _best_of_kind([one for one in found if one.way.kind not in could])
+    return fits, _best_of_kind([one for one in fastest_first if one.way.kind not in could])
 
 
-def _best_of_kind(found: Sequence[Predicted]) -> list[Predicted]:
+def _best_of_kind(fastest_first: Sequence[Predicted]) -> list[Predicted]:
     """The first of every kind, in order."""
     first: dict[tuple[bool, int, int, bool], Predicted] = {}
-    for one in found:
+    for one in fastest_first:
         first.setdefault(one.way.kind, one)
     return list(first.values())

@@ -75,14 +75,14 @@ def measured_run(row: Row) -> MeasuredRun:
     used = used_stack(row, shape.is_moe)
     run = run_of(row, shape, layout_of(row, shape, precision), used)
     of_nemo = OF_NEMO if text(row, "framework") == "nemo" else ()
-    said = ("release", "cluster", "date", "job", "note")
+    columns = ("release", "cluster", "date", "job", "note")
     return MeasuredRun(
         f"{name} on {run.layout.world_size}",
         f"{run.cluster.device.name} {name} {word}",
         run,
         used.software,
         assumed=(*USUAL, *of_nemo, *SCALED, *predicts),
-        note="; ".join(filter(None, (text(row, column) for column in said))),
+        note="; ".join(filter(None, (text(row, column) for column in columns))),
     )
 
 

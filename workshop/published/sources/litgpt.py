@@ -94,15 +94,15 @@ def describe(row: Row) -> MeasuredRun:
     if "Inference" in section:
         if devices > 1:
             raise NotPredictable(f"inference on {devices} devices: how the model is cut is not in the row")
-        found = inference(name, f"1x{named_device(device, GPUS.get(device, 0))}", bits)
+        measured = inference(name, f"1x{named_device(device, GPUS.get(device, 0))}", bits)
     else:
-        found = finetuning(row, name, devices, bits)
+        measured = finetuning(row, name, devices, bits)
     memory_of = ("device", "A100 with 40 GB: the source's heading")
     return replace(
-        found,
+        measured,
         name=f"{name} {text(row, 'quantization')}",
         group=section,
-        assumed=(*found.assumed, memory_of, ("precision", "bf16: the source's heading")),
+        assumed=(*measured.assumed, memory_of, ("precision", "bf16: the source's heading")),
     )
 
 

@@ -25,10 +25,10 @@ GPT2_VOCAB, BERT_VOCAB, T5_VOCAB = 50257, 30522, 28996
 
 def arguments(row: Row) -> dict[str, Any]:
     """The arguments that have no column of their own."""
-    found = json.loads(text(row, "other_args_json") or "{}")
-    if not isinstance(found, dict):
-        raise NotPredictable(f"other_args_json is {found!r}, not arguments by name")
-    return found
+    arguments_by_name = json.loads(text(row, "other_args_json") or "{}")
+    if not isinstance(arguments_by_name, dict):
+        raise NotPredictable(f"other_args_json is {arguments_by_name!r}, not arguments by name")
+    return arguments_by_name
 
 
 def option(extra: Mapping[str, Any], name: str, default: float) -> float:

@@ -123,16 +123,16 @@ def ends_of(row: Row) -> dict[str, Any]:
 
 def assumptions(row: Row) -> tuple[tuple[str, str], ...]:
     """What the row leaves to Megatron-LM's defaults, or to us."""
-    found = []
+    assumed = []
     if text(row, "gpu") == UNKNOWN:
-        found.append(("device", "A100-80GB: the file's name has no platform"))
+        assumed.append(("device", "A100-80GB: the file's name has no platform"))
     elif text(row, "gpu") == "A100":
-        found.append(("device", "A100 with 80 GB: the source says A100"))
+        assumed.append(("device", "A100 with 80 GB: the source says A100"))
     if not text(row, "gpus_from_recipe"):
-        found.append(("num_devices", "8: the test's recipe is not in the table"))
+        assumed.append(("num_devices", "8: the test's recipe is not in the table"))
     if not text(row, "vocab_size"):
-        found.append(("vocab_size", "that of the script's tokenizer (GPT-2, BERT or T5)"))
-    return tuple(found)
+        assumed.append(("vocab_size", "that of the script's tokenizer (GPT-2, BERT or T5)"))
+    return tuple(assumed)
 
 
 def describe(row: Row) -> MeasuredRun:

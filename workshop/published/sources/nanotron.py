@@ -111,17 +111,17 @@ def stage_ends(model: ModelSpec, stages: int) -> tuple[int, int]:
 
 def left_open(row: Row) -> tuple[tuple[str, str], ...]:
     """What neither the figure nor the results say."""
-    found = [
+    assumed = [
         ("device", "H100: in neither; the playbook's cluster"),
         ("num_layers", "with the whole shape: the benchmark's shape of this parameter count"),
         ("precision", "megatron-bf16, gradients in fp32: the benchmark's script"),
         ("sequence_parallel", "with tensor parallelism: the benchmark's script"),
     ]
     if not text(row, "seq_len"):
-        found.append(("seq_len", "4096: the benchmark's script"))
+        assumed.append(("seq_len", "4096: the benchmark's script"))
     if not text(row, "all_reduce_test_GBps"):
-        found.append(("network_gbps_per_device", "as the vendor builds the node: no test of it is given"))
-    return tuple(found)
+        assumed.append(("network_gbps_per_device", "as the vendor builds the node: no test of it is given"))
+    return tuple(assumed)
 
 
 def describe(row: Row) -> MeasuredRun:

@@ -109,14 +109,14 @@ def describe(row: Row) -> MeasuredRun:
 
 
 def _assumed(device: str, adapter: Adapter | None, *, paged: bool) -> tuple[tuple[str, str], ...]:
-    found = [("precision", "bf16: the recipes' default")]
+    assumed = [("precision", "bf16: the recipes' default")]
     if device == "A100":
-        found.append(("device", "A100 with 80 GB: the source says A100"))
+        assumed.append(("device", "A100 with 80 GB: the source says A100"))
     if adapter:
-        found.append(("adapter_rank", "8, on q, v and the output of attention: the recipes' default"))
+        assumed.append(("adapter_rank", "8, on q, v and the output of attention: the recipes' default"))
     if paged:
-        found.append(("offload", "optimizer: the single-device recipe pages it to the host"))
-    return tuple(found)
+        assumed.append(("offload", "optimizer: the single-device recipe pages it to the host"))
+    return tuple(assumed)
 
 
 def _shown(cell: str) -> dict[str, float]:

@@ -61,8 +61,8 @@ def storage_and_views(
         left += max(len(rows[0]), 0.22 * len(name)) + 1.9
     only_boxes(axis, (-0.3, max(width, left)), (bottom, -1.0))
     axis.set_aspect("equal")
-    said = "; ".join(f"{name} reads {rows}" for name, rows in places.items())
-    return Picture(figure, f"{num_stored} numbers stored; {said}")
+    words = "; ".join(f"{name} reads {rows}" for name, rows in places.items())
+    return Picture(figure, f"{num_stored} numbers stored; {words}")
 
 
 def _steps(axis: Any, line: Sequence[int]) -> None:
@@ -157,8 +157,8 @@ def phase_bars(seconds: Mapping[str, Mapping[str, float]], title: str = "") -> P
     name_axes(axis, "milliseconds of a step")
     axis.set_title(title, fontsize=9, loc="left")
     legend(figure, 6)
-    said = "; ".join(f"{name}: {_most(phases)}" for name, phases in seconds.items())
-    return Picture(figure, headed(title, f"seconds by phase; {said}"))
+    words = "; ".join(f"{name}: {_most(phases)}" for name, phases in seconds.items())
+    return Picture(figure, headed(title, f"seconds by phase; {words}"))
 
 
 def _most(phases: Mapping[str, float]) -> str:

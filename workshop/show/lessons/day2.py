@@ -179,8 +179,8 @@ def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
     name_axes(axis, y=f"{name_of_unit} a rank holds")
     axis.set_ylim(0, 1.15 * max(total, cap) / unit)
     legend(figure, len(parts), above=True)
-    said = f"{ranks} ranks, {format_bytes(total)} each: one model and {ranks - 1} copies of it"
-    return Picture(figure, said)
+    words = f"{ranks} ranks, {format_bytes(total)} each: one model and {ranks - 1} copies of it"
+    return Picture(figure, words)
 
 
 def held_and_sent(held: Costs, sent: Costs, cap: float, title: str = "") -> Picture:
@@ -239,11 +239,11 @@ def engine_costs(
     colours = {part: rank_colour(index) for index, part in enumerate(parts)} | {"sent": "#BBBBBB"}
     stacks = held, {engine: {"sent": size} for engine, size in sent.items()}
     for place, (axis, rows, label) in enumerate(zip(axes[1:], stacks, ("holds", "sends"), strict=True)):
-        found = [pair[place] for pair in measured.values()]
-        unit, size = byte_unit(max(found))
+        sizes = [pair[place] for pair in measured.values()]
+        unit, size = byte_unit(max(sizes))
         scaled = {name: {p: b / size for p, b in each.items()} for name, each in rows.items()}
         bars_stacked(axis, scaled, colours)
-        points = [value / size for value in found]
+        points = [value / size for value in sizes]
         axis.plot(points, range(len(points)), "D", color="black", markersize=5, label="measured")
         axis.set_xlim(0, 1.1 * max(points))
         name_axes(axis, f"{unit} a rank {label}")

@@ -51,11 +51,11 @@ def cut_matrices(matrices: Mapping[str, tuple[int, int, str]], ranks: int, title
         left += columns + gap
     only_boxes(axis, (-gap, left), (1.2 * tallest, -0.25 * tallest))
     axis.set_aspect("equal")
-    said = "; ".join(
+    words = "; ".join(
         f"{name} {'in ' if how != 'whole' else ''}{how}" for name, (_, _, how) in matrices.items()
     )
     axis.set_title(title or f"{ranks} ranks", fontsize=9, loc="left")
-    return Picture(figure, f"{title + ', ' if title else ''}{ranks} ranks: {said}")
+    return Picture(figure, f"{title + ', ' if title else ''}{ranks} ranks: {words}")
 
 
 def _matrix(axis: Any, left: float, matrix: tuple[int, int, str], ranks: int, digit: float) -> None:
@@ -189,11 +189,11 @@ def compromises(cases: Mapping[str, Mapping[str, tuple[Point, Point]]], cap: flo
         name_axes(axis, "MiB on the fullest rank", "milliseconds a step")
         axis.set_title(model, fontsize=9, loc="left")
     legend(figure, 3)
-    said = "; ".join(
+    words = "; ".join(
         f"{model}: {', '.join(_pair_in_words(name, pair) for name, pair in ways.items())}"
         for model, ways in cases.items()
     )
-    return Picture(figure, f"memory and time, cap {cap / 2**20:.0f} MiB, predicted to measured; {said}")
+    return Picture(figure, f"memory and time, cap {cap / 2**20:.0f} MiB, predicted to measured; {words}")
 
 
 def _ring_and_disc(axis: Any, pair: tuple[Point, Point], colour: str, label: str) -> None:
@@ -271,10 +271,10 @@ def f_and_g() -> Picture:
         ),
     }  # fmt: skip
     figure, axis = new_figure(7.4, 3.1)
-    for row, (way, words) in enumerate(ways.items()):
+    for row, (way, labels) in enumerate(ways.items()):
         top = 3.0 * row
         axis.text(0, top - 0.15, f"{way} {'-->' if row == 0 else '<--'}", fontsize=9)
-        for column, word in enumerate(words):
+        for column, word in enumerate(labels):
             x = 1.25 * column
             if column in (0, 1, 5, 6):  # the same for both ranks
                 sends = word.endswith("all_reduce")
@@ -286,8 +286,8 @@ def f_and_g() -> Picture:
                 place = (x, top + 1.05 * rank, 1.1, 0.95)
                 cell(axis, place, rank_colour(rank), word.replace("{}", str(rank)), size=8)
     only_boxes(axis, (-0.1, 8.8), (5.1, -0.6))
-    said = "forward f sends nothing and g all-reduces; backward g sends nothing and f all-reduces"
-    return Picture(figure, f"relu(x A) B on two ranks, each with columns of A and rows of B: {said}")
+    words = "forward f sends nothing and g all-reduces; backward g sends nothing and f all-reduces"
+    return Picture(figure, f"relu(x A) B on two ranks, each with columns of A and rows of B: {words}")
 
 
 def ring_blocks(ranks: int) -> Picture:
@@ -328,8 +328,8 @@ def positions_for_heads(ranks: int) -> Picture:
         name_axes(axis, "heads", "positions")
         no_lines(axis)
         axis.set_title(title, fontsize=9, loc="left")
-    said = "before the all_to_all each has some positions of all heads, after it all positions of some heads"
-    return Picture(figure, f"{ranks} ranks: {said}")
+    words = "before the all_to_all each has some positions of all heads, after it all positions of some heads"
+    return Picture(figure, f"{ranks} ranks: {words}")
 
 
 def expert_shares(shares: Mapping[str, Sequence[Sequence[float]]]) -> Picture:

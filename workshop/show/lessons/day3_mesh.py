@@ -40,10 +40,10 @@ def rank_map(layout: Layout, *, devices_per_node: int = 8, max_nodes: int = 8) -
         _node(axis, layout, (node, ranks), axes, line * (tall + 0.45))
     bottom = len(nodes) * (tall + 0.45) - 0.25
     only_boxes(axis, (-1.1, min(per_node, _PER_LINE) + 0.1), (bottom, -0.2))
-    said = _layout_in_words(layout, axes, per_node, num_nodes)
+    words = _layout_in_words(layout, axes, per_node, num_nodes)
     left = f"; {num_nodes - len(nodes):,} nodes are not drawn" if num_nodes > len(nodes) else ""
-    axis.set_title(said + left, fontsize=9, loc="left")
-    return Picture(figure, (said + left).replace("\n", " "))
+    axis.set_title(words + left, fontsize=9, loc="left")
+    return Picture(figure, (words + left).replace("\n", " "))
 
 
 def _node(axis: Any, layout: Layout, node: tuple[int, range], axes: Sequence[str], top: float) -> None:
@@ -95,5 +95,7 @@ def two_cuts() -> Picture:
         axis.text(left, -0.25, words, fontsize=9, va="bottom")
     only_boxes(axis, (-0.3, 11.9), (4.1, -0.8))
     legend(figure, 2)
-    said = "up from top to bottom ranks 0, 2, 1, 3; down ranks 0 and 1 above 2 and 3; x ranks 0, 1 above 2, 3"
-    return Picture(figure, f"two matrices and a batch, cut by tensor and then by data: {said}")
+    words = (
+        "up from top to bottom ranks 0, 2, 1, 3; down ranks 0 and 1 above 2 and 3; x ranks 0, 1 above 2, 3"
+    )
+    return Picture(figure, f"two matrices and a batch, cut by tensor and then by data: {words}")

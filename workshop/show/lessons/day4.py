@@ -26,8 +26,8 @@ def sizes_by_layer(
     axis.set_yscale("log")
     name_axes(axis, "layer", "magnitude")
     legend(figure, 4)
-    said = ", ".join(f"{name} {min(v):.1e} to {max(v):.1e}" for name, v in largest.items())
-    return Picture(figure, f"largest magnitudes by layer: {said}")
+    words = ", ".join(f"{name} {min(v):.1e} to {max(v):.1e}" for name, v in largest.items())
+    return Picture(figure, f"largest magnitudes by layer: {words}")
 
 
 def delayed_scaling(amax: Sequence[float], covered: Mapping[str, Sequence[float]]) -> Picture:
@@ -44,8 +44,8 @@ def delayed_scaling(amax: Sequence[float], covered: Mapping[str, Sequence[float]
         name: sum(a > 1.001 * c for a, c in zip(amax, values, strict=True))
         for name, values in covered.items()
     }
-    said = ", ".join(f"{name} cuts in {number} of {len(amax)} steps" for name, number in cut.items())
-    return Picture(figure, f"amax and scales: {said}")
+    words = ", ".join(f"{name} cuts in {number} of {len(amax)} steps" for name, number in cut.items())
+    return Picture(figure, f"amax and scales: {words}")
 
 
 def error_panels(
@@ -70,11 +70,11 @@ def error_panels(
         axis.set_title(title, fontsize=10)
         name_axes(axis, what, "relative error")
     legend(figure, 4)
-    said = "; ".join(
+    words = "; ".join(
         f"{title}: " + ", ".join(f"{name} {min(v):.1%} to {max(v):.1%}" for name, v in lines.items())
         for title, lines in errors.items()
     )
-    return Picture(figure, f"relative error by {what}: {said}")
+    return Picture(figure, f"relative error by {what}: {words}")
 
 
 def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Picture:
@@ -92,11 +92,11 @@ def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Pict
     axis.set_xticks([group + 0.4 - wide / 2 for group in range(len(values))], list(values), fontsize=8)
     name_axes(axis, y=f"{label}, %")
     legend(figure, len(names), above=True)
-    said = "; ".join(
+    words = "; ".join(
         f"{group}: " + ", ".join(f"{name} {v:.1%}" for name, v in row.items())
         for group, row in values.items()
     )
-    return Picture(figure, f"{label} by group: {said}")
+    return Picture(figure, f"{label} by group: {words}")
 
 
 def harm_by_way(harm: Mapping[str, float], rounded: Mapping[str, str] | None = None) -> Picture:
@@ -119,8 +119,8 @@ def harm_by_way(harm: Mapping[str, float], rounded: Mapping[str, str] | None = N
     name_axes(axis, "KL divergence from the unharmed model, nats a token")
     if rounded:
         legend(figure, len(kinds), above=True)
-    said = ", ".join(f"{name} {harm[name]:.4f}" for name in ways)
-    return Picture(figure, f"KL divergence by way to serve, least first: {said}")
+    words = ", ".join(f"{name} {harm[name]:.4f}" for name in ways)
+    return Picture(figure, f"KL divergence by way to serve, least first: {words}")
 
 
 def three_products(tokens: int, inputs: int, outputs: int) -> Picture:

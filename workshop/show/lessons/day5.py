@@ -26,7 +26,7 @@ def accuracy_by_trained(results: Mapping[str, tuple[int, float]], questions: int
     across. questions: how many were asked; then bars reach two standard errors up and down. ValueError where
     no method trains anything.
     """
-    trained = {name: found for name, found in results.items() if found[0]}
+    trained = {name: result for name, result in results.items() if result[0]}
     if not trained:
         raise ValueError(f"nothing is trained in {sorted(results)}: there is no point to draw")
     figure, axis = new_figure(7.4, 3.2)
@@ -109,8 +109,8 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
         name_axes(axis, "input feature", "largest |x|" if axis is axes[0] else "")
         axis.tick_params(labelleft=axis is axes[0])  # one height for all
     above = [sum(value >= threshold for value in values) for values in largest.values()]
-    said = ", ".join(f"{name}: {count}" for name, count in zip(largest, above, strict=True))
-    return Picture(figure, f"largest input by feature; features that reach {threshold:g}: {said}")
+    words = ", ".join(f"{name}: {count}" for name, count in zip(largest, above, strict=True))
+    return Picture(figure, f"largest input by feature; features that reach {threshold:g}: {words}")
 
 
 def harm_by_bits(models: Mapping[str, Mapping[str, Mapping[int, float]]]) -> Picture:
@@ -118,12 +118,12 @@ def harm_by_bits(models: Mapping[str, Mapping[str, Mapping[int, float]]]) -> Pic
 
     models: by name, and by method, bits and the multiple. ValueError where a multiple is not above zero.
     """
-    found = [row for methods in models.values() for row in methods.values()]
-    if min(value for row in found for value in row.values()) <= 0:
+    rows = [row for methods in models.values() for row in methods.values()]
+    if min(value for row in rows for value in row.values()) <= 0:
         raise ValueError("a multiple of a perplexity is above zero")
-    widths = sorted({bits for row in found for bits in row}, reverse=True)
+    widths = sorted({bits for row in rows for bits in row}, reverse=True)
     names = list(dict.fromkeys(name for methods in models.values() for name in methods))
-    top = max(max(row.values()) for row in found)
+    top = max(max(row.values()) for row in rows)
     figure, axes = panels(3.6 * len(models), 2.9, len(models))
     for axis, (title, methods) in zip(axes, models.items(), strict=True):
         axis.axhline(1, color=PREDICTED, linewidth=1)
@@ -162,9 +162,9 @@ def kl_by_bits(
     axis.invert_xaxis()
     name_axes(axis, "bits of a weight", "KL divergence, nats a token")
     legend(figure, 4)
-    said = ", ".join(f"{bits} bits {measured[bits]:.4f}" for bits in widths)
+    words = ", ".join(f"{bits} bits {measured[bits]:.4f}" for bits in widths)
     more = "".join(f"; {name}, {bits} bits {harm:.4f}" for name, (bits, harm) in others.items())
-    return Picture(figure, f"KL divergence by bits of a weight, equal steps: {said}{more}")
+    return Picture(figure, f"KL divergence by bits of a weight, equal steps: {words}{more}")
 
 
 def soft_targets(

@@ -42,8 +42,8 @@ def job_tree(nnodes: int = 2, nproc_per_node: int = 2) -> Picture:
     arrow(axis, (_LEFT + width / 2, 3.28), (_LEFT + width / 2, 3.06))
     arrow(axis, (1.92, 2.4), (_LEFT + 0.12, 3.45))
     if nnodes > 1:
-        told = "dashed: they meet at \\$head:\\$port,\nheld open by node 0's torchrun"
-        axis.text(_LEFT + width + 0.4, 3.3, told, fontsize=8, va="center")
+        legend = "dashed: they meet at \\$head:\\$port,\nheld open by node 0's torchrun"
+        axis.text(_LEFT + width + 0.4, 3.3, legend, fontsize=8, va="center")
     only_boxes(axis, (-0.1, _LEFT + nnodes * (width + _GAP)), (-0.1, 4.35))
     words = (
         f"sbatch hands job.sbatch to node 0, its srun starts {nnodes} torchruns, they start "
@@ -111,12 +111,12 @@ def states_of_ranks(
         no_lines(axis)
         name_axes(axis, across, "rank")
     legend(figure, 4, handles={state: _patch(colour) for state, colour in colours.items()})
-    said = (
+    words = (
         f"{title + ': ' if title else ''}rank {rank} {', '.join(row)}"
         for title, rows in grids.items()
         for rank, row in enumerate(rows)
     )
-    return Picture(figure, f"by {across}, " + "; ".join(said))
+    return Picture(figure, f"by {across}, " + "; ".join(words))
 
 
 def _patch(colour: str) -> Any:
@@ -161,11 +161,11 @@ def rows_read(written: Sequence[int], read: Sequence[Sequence[tuple[int, int, in
     for x, words in ((0.8, f"written by {len(written)} ranks"), (4.8, f"read by {len(read)} ranks")):
         axis.text(x, -0.4, words, ha="center", va="bottom", fontsize=9)
     only_boxes(axis, (-0.8, 6.6), (total + 0.6 * (len(read) - 1) + 0.2, -1.2))
-    said = (
+    reads = (
         f"rank {rank} reads " + ", ".join(f"rows {a} to {b - 1} of {n}.pt" for n, a, b in parts)
         for rank, parts in enumerate(read)
     )
-    return Picture(figure, "; ".join(said))
+    return Picture(figure, "; ".join(reads))
 
 
 def _row(axis: Any, place: tuple[float, float], row: int, file: int) -> None:
@@ -192,11 +192,11 @@ def saves_in_time(saves: Mapping[str, tuple[float, float]]) -> Picture:
     axis.set_xlim(0, 1.2e3 * max(written for _, written in saves.values()))
     name_axes(axis, "milliseconds")
     legend(figure, 2)
-    said = "; ".join(
+    words = "; ".join(
         f"{name} stands still {format_seconds(still)} of {format_seconds(written)}"
         for name, (still, written) in saves.items()
     )
-    return Picture(figure, said)
+    return Picture(figure, words)
 
 
 def predicted_and_published(runs: Sequence[Reproduced]) -> Picture:
@@ -215,8 +215,8 @@ def predicted_and_published(runs: Sequence[Reproduced]) -> Picture:
     axis.set_xlim(-reach, reach)
     name_axes(axis, "% that the prediction lies below (-) or above the published device hours")
     legend(figure, 4)
-    said = "; ".join(f"{run.run.name} {run.off_by}" for run in runs)
-    return Picture(figure, f"device hours, predicted against published: {said}")
+    words = "; ".join(f"{run.run.name} {run.off_by}" for run in runs)
+    return Picture(figure, f"device hours, predicted against published: {words}")
 
 
 def goodput_by_interval(

@@ -1,5 +1,6 @@
-"""Day 7: near copies that are found, and how often each sample was read (71); what was learned and forgotten
-(73); how far a preference reaches, what leaks to answers that nobody judged (74); who waits for whom (75).
+"""Day 7: near copies that are found, and how often each sample was read (71); how many bits a parameter holds
+(72); what was learned and forgotten (73); how far a preference reaches, what leaks to answers that nobody
+judged (74); who waits for whom (75).
 """
 
 from __future__ import annotations
@@ -175,6 +176,38 @@ def split_curve(seconds: Mapping[str, Sequence[float]], best: int, all_in_turns:
         f"{best} GPUs write in the quickest step, {steps[best - 1]:.0f} s; all in turns {all_in_turns:.0f} s"
     )
     return Picture(figure, words)
+
+
+def bits_held(
+    runs: Mapping[str, Mapping[float, Sequence[float]]], along: str, limits: Mapping[str, Sequence[float]]
+) -> Picture:
+    """Bits that each parameter holds, by exposures or facts: a line through the means, a point for each seed.
+
+    Args:
+        runs: by name, by the value along the axis, bits per parameter with each seed.
+        along: what the axis is.
+        limits: by name, bits per parameter that nothing can exceed, at the values of the first name: dashed.
+    """
+    figure, axis = new_figure(6.6, 3.2)
+    values = list(next(iter(runs.values())))
+    for index, (name, found) in enumerate(runs.items()):
+        colour = rank_colour(index)
+        means = {x: sum(row) / len(row) for x, row in found.items()}
+        axis.semilogx(list(means), list(means.values()), color=colour, label=name)
+        points = [(x, y) for x, row in found.items() for y in row]
+        axis.plot(*zip(*points, strict=True), color=colour, marker="o", markersize=5, linestyle="none")
+    for name, most in limits.items():
+        axis.plot(values, list(most), color="#888888", linestyle="--", linewidth=1, label=name)
+    axis.set_xticks(values, [f"{x:g}" for x in values])
+    axis.minorticks_off()
+    axis.set_ylim(0, 1.25 * max(y for found in runs.values() for row in found.values() for y in row))
+    name_axes(axis, along, "bits known, per parameter")
+    legend(figure, len(runs) + len(limits))
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"{sum(row) / len(row):.2f} at {x:g}" for x, row in found.items())
+        for name, found in runs.items()
+    )
+    return Picture(figure, f"bits known, per parameter, by {along}; {words}")
 
 
 def learned_and_forgotten(
