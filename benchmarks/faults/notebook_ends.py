@@ -103,9 +103,9 @@ def _end_one(end: End, base: Path, outcome: Outcome) -> None:
             outcome.problems.append(f"only {len(theirs)} processes were at work")
         moment = time.monotonic()
         end.act(manager)
-        asked = time.monotonic()
+        began = time.monotonic()
         wait_until(lambda: [p for p in theirs if p.alive()] or sockets(), lab.ERROR_WITHIN)
-        wait_until(files, lab.ERROR_WITHIN - (time.monotonic() - asked))
+        wait_until(files, lab.ERROR_WITHIN - (time.monotonic() - began))
         outcome.seconds = time.monotonic() - moment
         left = [p for p in theirs if p.alive()]
         outcome.left = len(left)

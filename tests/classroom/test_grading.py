@@ -319,6 +319,8 @@ def test_no_answer_of_ours_is_one_to_look_at(exercise):
         ("(n for n in ()).gi_frame.f_back", ["(n for n in ()).gi_frame.f_back", "(n for n in ()).gi_frame"]),
         ("exec('pass')\n__builtins__", ["exec", "__builtins__"]),
         ("import gc, math", ["import gc"]),
+        ("from pathlib import Path\nPath('a').exists()", []),
+        ("from pathlib import Path\nPath('a').write_text('b')", ["Path('a').write_text"]),
         ("def f(:", []),
     ],
 )

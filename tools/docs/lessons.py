@@ -135,7 +135,7 @@ def hours(minutes: int) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def day_page(said: dict[str, str], lessons: list[Lesson]) -> str:
+def day_page(day: dict[str, str], lessons: list[Lesson]) -> str:
     """The page of one day, in MyST."""
     total = sum(lesson.minutes for lesson in lessons)
     rows = [
@@ -145,7 +145,7 @@ def day_page(said: dict[str, str], lessons: list[Lesson]) -> str:
     needs = [f"- [{lesson.name}]({lesson.name}.ipynb): {lesson.needs}" for lesson in lessons if lesson.needs]
     return "\n".join(
         [
-            f"# {said['title']}\n\n{said['teaches']}\n",
+            f"# {day['title']}\n\n{day['teaches']}\n",
             f"{len(lessons)} lesson{'s' * (len(lessons) > 1)}, {hours(total)} to read and try: the sum of",
             "what each lesson states in its first cell. *To run* is what its cells take on two CPU cores.\n",
             "| lesson | question | minutes | to run |\n|---|---|---|---|",

@@ -19,7 +19,6 @@
 # %%
 # %load_ext workshop
 import importlib.util
-import linecache
 import os
 import shutil
 import signal
@@ -677,7 +676,7 @@ assert (where.name, done, sample) == ("step-20", 20, 20 * BATCH)
 # Your function now becomes a part of the program. Its cell is copied in front of `main`, and `main` calls it:
 
 # %%
-answer = "".join(linecache.getlines(resume_from.__code__.co_filename)).strip()
+answer = resume_from.source.strip()  # the text of your cell
 text = program.read_text()
 assert text.count("= saved_in(room)\n") == text.count("\n\ndef main():") == 1
 text = text.replace("= saved_in(room)\n", "= resume_from(room, BATCH)\n")
@@ -1079,7 +1078,7 @@ show.recorded_run("81_capstone")
 # ## Sources
 #
 # - S. Zhang, S. Roller, N. Goyal and others, *OPT-175B chronicles*, github.com/facebookresearch/metaseq, `projects/OPT/chronicles/27_percent_update.md` (December 3, 2021: "40+ restarts", a checkpoint of
-#   1.6 TB in 992 files). The model: S. Zhang et al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068), section 2.4 (992 A100s; weights in 16 bits, Adam's state in 32).
+#   1.6 TB in 992 files). The model: S. Zhang et al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068) (992 A100s; weights in 16 bits, Adam's state in 32).
 # - Llama Team, *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 (419 unexpected interruptions in 54 days, more than 90 % effective training time).
 # - PyTorch documentation: *Distributed Checkpoint*, *fully_shard*, *torchrun (Elastic Launch)*.
 # - J. W. Young, *A first order approximation to the optimum checkpoint interval*, Comm. ACM 17(9), 1974.

@@ -11,12 +11,15 @@ from __future__ import annotations
 import ast
 
 EXPECTED = frozenset(
-    "torch math copy io collections itertools functools operator typing dataclasses time numpy".split()
+    "torch math copy io collections itertools functools operator typing dataclasses time numpy re "
+    "pathlib".split()
 )
 _BY_NAME = frozenset(
     "exec eval compile __import__ globals locals vars setattr delattr open breakpoint".split()
 )
-_LEADS_OUT = frozenset("sys os modules builtins inspect gc importlib ctypes workshop report open".split())
+_LEADS_OUT = frozenset(
+    "sys os modules builtins inspect gc importlib ctypes workshop report open write_text write_bytes".split()
+)
 _FRAMES = ("f_", "gi_", "tb_", "cr_", "ag_")  # of frames, and of what leads to one
 _PLAIN = frozenset(("__name__", "__init__"))
 

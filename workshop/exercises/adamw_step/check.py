@@ -23,7 +23,7 @@ def _wanted(weight: Any, gradient: Any, first: Any, second: Any, step: int) -> t
     return weight * (1 - RATE * DECAY) - RATE * update, first, second
 
 
-def _sentence(weight: Any, moments: tuple[Any, Any], step: int, found: Any) -> str:
+def _sentence(weight: Any, moments: tuple[Any, Any], step: int, answer: Any) -> str:
     """What a wrong new weight would have been right for; moments are the new ones."""
     import numpy as np
 
@@ -49,7 +49,7 @@ def _sentence(weight: Any, moments: tuple[Any, Any], step: int, found: Any) -> s
             "The weight climbs here, and the step must go down.",
         ),
     )
-    return next((said for value, said in others if np.allclose(found, value, rtol=1e-9, atol=1e-12)), "")
+    return next((advice for value, advice in others if np.allclose(answer, value, rtol=1e-9, atol=1e-12)), "")
 
 
 def check(names: dict[str, Any]) -> str:
@@ -62,21 +62,21 @@ def check(names: dict[str, Any]) -> str:
         gradient = generator.normal(size=6)
         given = (weight, gradient, first, second, step)
         copies = tuple(value.copy() for value in given[:-1])
-        found = call(names[NAME], NAME, Call((*copies, step)))
-        if not isinstance(found, tuple | list) or len(found) != 3:
-            raise Wrong(f"It gave {shown(found)}; wanted three arrays: weight, first and second moment.")
+        answer = call(names[NAME], NAME, Call((*copies, step)))
+        if not isinstance(answer, tuple | list) or len(answer) != 3:
+            raise Wrong(f"It gave {shown(answer)}; wanted three arrays: weight, first and second moment.")
         wanted = _wanted(*given)
-        for name, mine, right in zip(("first", "second"), found[1:], wanted[1:], strict=True):
+        for name, mine, right in zip(("first", "second"), answer[1:], wanted[1:], strict=True):
             if not np.allclose(mine, right, rtol=1e-9):
                 raise Wrong(f"The {name} moment after step {step} is not right. {_moment(given, mine)}")
-        if not np.allclose(found[0], wanted[0], rtol=1e-9, atol=1e-12):
-            said = _sentence(weight, (wanted[1], wanted[2]), step, found[0])
-            raise Wrong(f"The weight after step {step} is not right. {said}".rstrip())
+        if not np.allclose(answer[0], wanted[0], rtol=1e-9, atol=1e-12):
+            advice = _sentence(weight, (wanted[1], wanted[2]), step, answer[0])
+            raise Wrong(f"The weight after step {step} is not right. {advice}".rstrip())
         weight, first, second = wanted
     return "AdamW keeps two numbers for each weight. The size of its step does not depend on the gradient's."
 
 
-def _moment(given: tuple[Any, ...], found: Any) -> str:
+def _moment(given: tuple[Any, ...], answer: Any) -> str:
     """What a wrong moment would have been right for."""
     import numpy as np
 
@@ -85,10 +85,10 @@ def _moment(given: tuple[Any, ...], found: Any) -> str:
         (BETA1 * first + (1 - BETA1) * gradient) / (1 - BETA1**step),
         (BETA2 * second + (1 - BETA2) * gradient**2) / (1 - BETA2**step),
     )
-    if any(np.allclose(found, one, rtol=1e-9) for one in corrected):
+    if any(np.allclose(answer, one, rtol=1e-9) for one in corrected):
         return "Use the corrected moments only for the step, and return the moments as they are."
-    if np.allclose(found, BETA2 * second + (1 - BETA2) * gradient, rtol=1e-9):
+    if np.allclose(answer, BETA2 * second + (1 - BETA2) * gradient, rtol=1e-9):
         return "The second moment is a mean of the gradient's squares."
-    if np.allclose(found, BETA1 * first + (1 - BETA1) * (gradient + DECAY * weight), rtol=1e-9):
+    if np.allclose(answer, BETA1 * first + (1 - BETA1) * (gradient + DECAY * weight), rtol=1e-9):
         return "The decay does not belong here. That is Adam with L2, whose decay is divided by the root."
     return "It is beta times the old moment plus (1 - beta) times the new value."

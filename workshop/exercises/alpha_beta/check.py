@@ -23,13 +23,13 @@ def check(names: dict[str, Any]) -> str:
     for true_alpha, true_beta, spread, seed in CURVES:
         curve = _curve(true_alpha, true_beta, spread, seed)
         alpha, beta = _least_squares(*curve)
-        found = _fitted(names["fit"], *curve)
-        near = [abs(value / true - 1) <= TOLERANCE for value, true in zip(found, (alpha, beta), strict=True)]
+        answer = _fitted(names["fit"], *curve)
+        near = [abs(value / true - 1) <= TOLERANCE for value, true in zip(answer, (alpha, beta), strict=True)]
         if not all(near):
             timings = f"timings off by {100 * spread:g} %" if spread else "exact timings"
-            why = _why(found, beta, spread, curve[1][0])
+            why = _why(answer, beta, spread, curve[1][0])
             raise Wrong(
-                f"From {timings}, `fit` gave alpha = {found[0]:.3g} s and beta = {found[1]:.3g} bytes/s; "
+                f"From {timings}, `fit` gave alpha = {answer[0]:.3g} s and beta = {answer[1]:.3g} bytes/s; "
                 f"wanted {alpha:.3g} s and {beta:.3g} bytes/s, within 5 %. {why}".rstrip()
             )
     return f"{len(CURVES)} curves, three of them noisy: alpha and beta are those of the fit within 5 %."
@@ -53,24 +53,24 @@ def _least_squares(message_bytes: Any, seconds: Any) -> tuple[float, float]:
 
 
 def _fitted(fit: Any, message_bytes: Any, seconds: Any) -> tuple[float, float]:
-    found = call(fit, "fit", Call((message_bytes, seconds)))
+    answer = call(fit, "fit", Call((message_bytes, seconds)))
     written = "fit(message_bytes, seconds)"
     try:
-        alpha, beta = found
+        alpha, beta = answer
     except (TypeError, ValueError):
-        raise Wrong(f"`{written}` gave {shown(found)}; wanted the pair `(alpha, beta)`.") from None
+        raise Wrong(f"`{written}` gave {shown(answer)}; wanted the pair `(alpha, beta)`.") from None
     return number(alpha, written), number(beta, written)
 
 
-def _why(found: tuple[float, float], beta: float, spread: float, first: float) -> str:
+def _why(answer: tuple[float, float], beta: float, spread: float, first: float) -> str:
     """The usual reasons, recognised by what they make of alpha and beta."""
-    if abs(found[1] * beta - 1) < TOLERANCE:
+    if abs(answer[1] * beta - 1) < TOLERANCE:
         return "That beta is in seconds per byte: take its inverse."
-    if abs(found[0] / beta - 1) < TOLERANCE:
+    if abs(answer[0] / beta - 1) < TOLERANCE:
         return "The two are in the wrong order: alpha comes first."
-    if found[0] == 0:
+    if answer[0] == 0:
         return "Without an alpha a message of 8 bytes would take no time; give the fit a constant column."
-    if spread and found[0] == first:
+    if spread and answer[0] == first:
         return "Two points are not enough, because each of them has an error. Use all points."
     if spread:
         return "With noise, the largest messages decide the whole fit: divide each equation by its `seconds`."

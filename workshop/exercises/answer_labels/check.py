@@ -96,17 +96,17 @@ def _answer(function: Any, tokens: list[int]) -> list[int]:
 def check(names: dict[str, Any]) -> str:
     """Several turns, cut ones, an empty answer, and none at all."""
     function = names[NAME]
-    found = {case: _answer(function, tokens) for case, tokens in CASES.items()}
+    answer = {case: _answer(function, tokens) for case, tokens in CASES.items()}
     wanted = {case: _labels(tokens, _spans(tokens)) for case, tokens in CASES.items()}
-    if found != wanted:
-        said = next(
-            (s for rule, s in MISTAKES if all(found[c] == rule(list(t)) for c, t in CASES.items())), ""
+    if answer != wanted:
+        advice = next(
+            (s for rule, s in MISTAKES if all(answer[c] == rule(list(t)) for c, t in CASES.items())), ""
         )
-        case = next(case for case in CASES if found[case] != wanted[case])
-        place = next(i for i, label in enumerate(wanted[case]) if found[case][i] != label)
+        case = next(case for case in CASES if answer[case] != wanted[case])
+        place = next(i for i, label in enumerate(wanted[case]) if answer[case][i] != label)
         raise Wrong(
             f"In {case}, {CASES[case]} with the header {HEADER} and the end {END}, token {place} has the "
-            f"label {found[case][place]}; wanted {wanted[case][place]}. {said}".rstrip()
+            f"label {answer[case][place]}; wanted {wanted[case][place]}. {advice}".rstrip()
         )
     learned = sum(label != NOTHING for labels in wanted.values() for label in labels)
     return f"{learned} of {sum(map(len, CASES.values()))} tokens are learned, in {len(CASES)} conversations"

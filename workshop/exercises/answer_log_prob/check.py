@@ -68,8 +68,8 @@ def _cases() -> list[tuple[Any, Any, Any]]:
     return cases
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    return bool(((found - wanted).abs() < 1e-3 * (1 + wanted.abs())).all())
+def _same(answer: Any, wanted: Any) -> bool:
+    return bool(((answer - wanted).abs() < 1e-3 * (1 + wanted.abs())).all())
 
 
 def _answer(function: Any, case: tuple[Any, Any, Any]) -> Any:
@@ -89,17 +89,21 @@ def _answer(function: Any, case: tuple[Any, Any, Any]) -> Any:
 def check(names: dict[str, Any]) -> str:
     """Random logits and texts, with questions and padding of several lengths."""
     function, cases = names[NAME], _cases()
-    found = [_answer(function, case) for case in cases]
+    answers = [_answer(function, case) for case in cases]
     wanted = [_wanted(*case) for case in cases]
-    if not all(map(_same, found, wanted)):
-        said = next(
-            (s for rule, s in MISTAKES if all(_same(f, rule(*c)) for f, c in zip(found, cases, strict=True))),
+    if not all(map(_same, answers, wanted)):
+        advice = next(
+            (
+                s
+                for rule, s in MISTAKES
+                if all(_same(f, rule(*c)) for f, c in zip(answers, cases, strict=True))
+            ),
             "",
         )
-        where = next(i for i in range(len(cases)) if not _same(found[i], wanted[i]))
-        first = [round(float(x), 3) for x in found[where]]
+        where = next(i for i in range(len(cases)) if not _same(answers[i], wanted[i]))
+        first = [round(float(x), 3) for x in answers[where]]
         right = [round(float(x), 3) for x in wanted[where]]
-        raise Wrong(f"{len(first)} texts gave {first}; wanted {right}. {said}".rstrip())
+        raise Wrong(f"{len(first)} texts gave {first}; wanted {right}. {advice}".rstrip())
     _has_gradient(function, cases[0])
     return f"{sum(len(case[1]) for case in cases)} answers, from one token to seven"
 

@@ -38,21 +38,23 @@ def check(reports: list[dict[str, Any]]) -> str:
 def _difference(reports: list[dict[str, Any]], rank: int, name: str) -> str:
     """One gradient, before and after, and what was done to it instead."""
     before = [report["began_with"][name] for report in reports]
-    found, wanted = reports[rank]["held"][name], reports[rank]["wanted"][name]
+    answer, wanted = reports[rank]["held"][name], reports[rank]["wanted"][name]
     began = " and ".join(shown(value) for value in before)
-    told = (
-        f"The gradient of `{name}` was {began} on ranks 0 and 1. On rank {rank} it is now {shown(found)}; "
+    difference = (
+        f"The gradient of `{name}` was {began} on ranks 0 and 1. On rank {rank} it is now {shown(answer)}; "
         f"wanted {shown(wanted)}. "
     )
-    if found == sum(before):
-        return told + "That is the sum: divide by the number of ranks."
+    if answer == sum(before):
+        return difference + "That is the sum: divide by the number of ranks."
     held = [report["held"][name] for report in reports]
     if held == before:
         right = [
             other for other, want in reports[rank]["wanted"].items() if reports[rank]["held"][other] == want
         ]
         but = f" (`{right[0]}` is right)" if right else ""
-        return told + f"It has not changed{but}: the gradient of every parameter must be averaged."
+        return difference + f"It has not changed{but}: the gradient of every parameter must be averaged."
     if all(value == before[0] for value in held):
-        return told + "That is rank 0's gradient: a broadcast gives it to every rank and drops the others."
-    return told.rstrip()
+        return (
+            difference + "That is rank 0's gradient: a broadcast gives it to every rank and drops the others."
+        )
+    return difference.rstrip()

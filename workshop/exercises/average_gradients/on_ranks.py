@@ -37,11 +37,11 @@ class TwoLayers(nn.Module):
 def try_on_rank(average_gradients: Callable[[nn.Module], Any]) -> None:
     """Report the readable gradients and, if all ranks are right so far, the difference to the twin."""
     join()
-    said = _readable_case(average_gradients)
-    right = said["waited_at"] is None and said["held"] == said["wanted"]
-    if said["waited_at"] is None and all_say(right):
-        said["twin"] = _against_twin(average_gradients)
-    report(check=said)
+    reported = _readable_case(average_gradients)
+    right = reported["waited_at"] is None and reported["held"] == reported["wanted"]
+    if reported["waited_at"] is None and all_say(right):
+        reported["twin"] = _against_twin(average_gradients)
+    report(check=reported)
 
 
 def _readable_case(average_gradients: Callable[[nn.Module], Any]) -> dict[str, Any]:

@@ -38,32 +38,32 @@ def check(names: dict[str, Any]) -> str:
     """Five boxes; in one of them the axis that talks most is larger than a node."""
     for case in CASES:
         made = Call(case)
-        found = call(names["axis_order"], "axis_order", made)
+        answer = call(names["axis_order"], "axis_order", made)
         written, sent = made.written("axis_order"), case[0]
-        if not isinstance(found, (tuple, list)) or sorted(map(str, found)) != sorted(sent):
-            raise Wrong(f"`{written}` gave {shown(found)}; wanted all of {', '.join(sent)}, each once.")
+        if not isinstance(answer, (tuple, list)) or sorted(map(str, answer)) != sorted(sent):
+            raise Wrong(f"`{written}` gave {shown(answer)}; wanted all of {', '.join(sent)}, each once.")
         best = min(permutations(sent), key=lambda order, case=case: seconds(order, *case))  # type: ignore[misc]
-        took, least = seconds(found, *case), seconds(best, *case)
+        took, least = seconds(answer, *case), seconds(best, *case)
         if not isclose(took, least):
             raise Wrong(
-                f"`{written}` gave {tuple(found)}, which takes {took / least:.1f} times as long as {best}. "
-                f"{_why(found, best, case)}"
+                f"`{written}` gave {tuple(answer)}, which takes {took / least:.1f} times as long as {best}. "
+                f"{_why(answer, best, case)}"
             )
     return (
         "Tensor inside, pipeline outside, for GPT-3; and a group larger than a node leaves room for others."
     )
 
 
-def _why(found: Sequence[str], best: Sequence[str], case: tuple[Any, Any, int]) -> str:
+def _why(answer: Sequence[str], best: Sequence[str], case: tuple[Any, Any, int]) -> str:
     sent, sizes, per_node = case
     most = max(sent, key=lambda axis: sent[axis])
-    if sizes[most] > per_node and found[0] == most:
+    if sizes[most] > per_node and answer[0] == most:
         return (
             f"Groups of {most} are larger than a node, so they cross nodes anyway. Put another axis inside."
         )
-    if list(found) == sorted(sent, key=lambda axis: sizes[axis]):
+    if list(answer) == sorted(sent, key=lambda axis: sizes[axis]):
         return "Smallest first is not the question: how many bytes are there, and what does each one cost?"
     slowest = max(seconds(order, *case) for order in permutations(sent))
-    if isclose(seconds(found, *case), slowest) and list(found) != sorted(sent, key=lambda axis: sent[axis]):
+    if isclose(seconds(answer, *case), slowest) and list(answer) != sorted(sent, key=lambda axis: sent[axis]):
         return "No order takes longer: are the two speeds the right way round?"
     return f"The fast links belong to the axis that gains most from them: here {best[0]} comes first."

@@ -40,25 +40,25 @@ def _one(function: Any, bias: Any, counts: Any, rate: float, wanted: Any) -> Non
 
     written = f"balance_bias({list(bias)}, {list(counts)}, {rate})"
     given = np.array(bias)
-    found = call(function, NAME, Call((given, np.array(counts), rate)))
-    if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
-        raise Wrong(f"`{written}` gave {shown(found)}; wanted an array of {len(bias)} numbers.")
+    answer = call(function, NAME, Call((given, np.array(counts), rate)))
+    if not isinstance(answer, np.ndarray) or answer.shape != wanted.shape:
+        raise Wrong(f"`{written}` gave {shown(answer)}; wanted an array of {len(bias)} numbers.")
     if not np.array_equal(given, np.array(bias)):
         raise Wrong(f"`{written}` changed the array it was given. Return a new one.")
-    if not np.allclose(found, wanted, atol=1e-12):
+    if not np.allclose(answer, wanted, atol=1e-12):
         step = np.array(counts) - np.mean(counts)
-        said = ""
-        if np.allclose(found, given + rate * np.sign(step)):
-            said = "It goes the wrong way: an expert that has too many choices gets even more."
-        elif np.allclose(found, wanted - given):
-            said = "That is the step alone. Add it to the old bias: the bias adds up over steps."
-        elif np.allclose(found, given - rate * step) or np.allclose(
-            found, given - rate * step / np.mean(counts)
+        advice = ""
+        if np.allclose(answer, given + rate * np.sign(step)):
+            advice = "It goes the wrong way: an expert that has too many choices gets even more."
+        elif np.allclose(answer, wanted - given):
+            advice = "That is the step alone. Add it to the old bias: the bias adds up over steps."
+        elif np.allclose(answer, given - rate * step) or np.allclose(
+            answer, given - rate * step / np.mean(counts)
         ):
-            said = "Each step is `rate` up or down, however far an expert is from the mean: take the sign."
-        elif np.all(found >= given):
-            said = "Some must go down. Compare with the mean, not with the busiest."
-        raise Wrong(f"`{written}` gave {_row(found)}; wanted {_row(wanted)}. {said}".rstrip())
+            advice = "Each step is `rate` up or down, however far an expert is from the mean: take the sign."
+        elif np.all(answer >= given):
+            advice = "Some must go down. Compare with the mean, not with the busiest."
+        raise Wrong(f"`{written}` gave {_row(answer)}; wanted {_row(wanted)}. {advice}".rstrip())
 
 
 def _row(values: Any) -> str:

@@ -29,16 +29,17 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 def _difference(reports: list[dict[str, Any]], rank: int, name: str) -> str:
     began = [report["began_with"][name] for report in reports]
-    found = reports[rank]["held"][name]
-    told = (
+    answer = reports[rank]["held"][name]
+    difference = (
         f"`{name}` ({KINDS[name]}) was {' and '.join(map(shown, began))} on ranks 0 and 1. On rank {rank} it "
-        f"is now {shown(found)}; wanted {shown(began[0])}. "
+        f"is now {shown(answer)}; wanted {shown(began[0])}. "
     )
-    if found == sum(began) / len(began):
+    if answer == sum(began) / len(began):
         return (
-            told + "That is the mean. It would work for weights, but the task is to copy rank 0's numbers: "
+            difference
+            + "That is the mean. It would work for weights, but the task is to copy rank 0's numbers: "
             "a counter must stay whole."
         )
-    if found == began[rank]:
-        return told + "It was not sent."
-    return told.rstrip()
+    if answer == began[rank]:
+        return difference + "It was not sent."
+    return difference.rstrip()

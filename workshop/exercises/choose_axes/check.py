@@ -36,19 +36,19 @@ def check(names: dict[str, Any]) -> str:
     for case in CASES:
         made = Call(case)
         written = made.written("choose_axes")
-        found, wanted = call(names["choose_axes"], "choose_axes", made), _right(*case)
-        if not isinstance(found, (tuple, list)) or len(found) != 3:
-            raise Wrong(f"`{written}` gave {shown(found)}; wanted three numbers, (tensor, pipeline, data).")
-        if tuple(found) != wanted:
+        answer, wanted = call(names["choose_axes"], "choose_axes", made), _right(*case)
+        if not isinstance(answer, (tuple, list)) or len(answer) != 3:
+            raise Wrong(f"`{written}` gave {shown(answer)}; wanted three numbers, (tensor, pipeline, data).")
+        if tuple(answer) != wanted:
             raise Wrong(
-                f"`{written}` gave {shown(tuple(found))}; wanted {wanted}. {_why(tuple(found), *case)}"
+                f"`{written}` gave {shown(tuple(answer))}; wanted {wanted}. {_why(tuple(answer), *case)}"
             )
     return "Every row of Megatron-LM's table from 1.7B to 1T, and MT-NLG: (8, 35, 16)."
 
 
-def _why(found: tuple[Any, ...], gpus: int, gpus_per_node: int, pieces: int) -> str:
+def _why(answer: tuple[Any, ...], gpus: int, gpus_per_node: int, pieces: int) -> str:
     """The plainest fault of a layout."""
-    tensor, pipeline, data = found
+    tensor, pipeline, data = answer
     if tensor > gpus_per_node:
         return (
             "The tensor-parallel group leaves the node, so its all-reduces (several in each layer) would "

@@ -103,15 +103,15 @@ def _answer(function: Any, case: tuple[float, float, float]) -> str:
 def check(names: dict[str, Any]) -> str:
     """Six candidates under seven pairs of limits, then under three that nothing meets."""
     function = names[NAME]
-    found = [_answer(function, case) for case in CASES]
+    answers = [_answer(function, case) for case in CASES]
     wanted = [_RIGHT(EVERY, *case) for case in CASES]
-    if found != wanted:
-        said = next((s for rule, s in MISTAKES if found == [rule(EVERY, *case) for case in CASES]), "")
-        where = next(i for i, (f, w) in enumerate(zip(found, wanted, strict=True)) if f != w)
+    if answers != wanted:
+        advice = next((s for rule, s in MISTAKES if answers == [rule(EVERY, *case) for case in CASES]), "")
+        where = next(i for i, (f, w) in enumerate(zip(answers, wanted, strict=True)) if f != w)
         cap, deadline, margin = CASES[where]
         raise Wrong(
             f"With a cap of {cap:g} bytes, {deadline:g} s and a margin of {margin:.0%} it chose "
-            f"{found[where]!r}; wanted {wanted[where]!r}. {said}".rstrip()
+            f"{answers[where]!r}; wanted {wanted[where]!r}. {advice}".rstrip()
         )
     for case in IMPOSSIBLE:
         _refuses(function, case)

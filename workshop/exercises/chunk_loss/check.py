@@ -42,15 +42,15 @@ def check(names: dict[str, Any]) -> str:
 
     for case in _cases():
         with torch.no_grad():
-            found = call(names[NAME], NAME, Call(tuple(one.clone() for one in case)))
-        if not isinstance(found, tuple | list) or len(found) != 3:
-            raise Wrong(f"`chunk_loss` gave {shown(found)}; wanted three: {', '.join(PARTS)}.")
-        for part, value, wanted in zip(PARTS, found, _wanted(*case), strict=True):
-            _same(part, torch.as_tensor(value), wanted, case, found)
+            answer = call(names[NAME], NAME, Call(tuple(one.clone() for one in case)))
+        if not isinstance(answer, tuple | list) or len(answer) != 3:
+            raise Wrong(f"`chunk_loss` gave {shown(answer)}; wanted three: {', '.join(PARTS)}.")
+        for part, value, wanted in zip(PARTS, answer, _wanted(*case), strict=True):
+            _same(part, torch.as_tensor(value), wanted, case, answer)
     return "Three chunks, with padding and without: loss and both gradients are autograd's."
 
 
-def _same(part: str, value: Any, wanted: Any, case: tuple[Any, ...], found: Any) -> None:
+def _same(part: str, value: Any, wanted: Any, case: tuple[Any, ...], answer: Any) -> None:
     """Wrong, unless the part is what autograd gives; with the mistake that would explain it."""
     import torch
 
@@ -60,11 +60,12 @@ def _same(part: str, value: Any, wanted: Any, case: tuple[Any, ...], found: Any)
         return
     padded = int((case[2] < 0).sum())
     raise Wrong(
-        f"The {part} is not autograd's: {len(case[2])} tokens, {padded} of them padding. {_said(case, found)}"
+        f"The {part} is not autograd's: {len(case[2])} tokens, {padded} of them padding. "
+        f"{_advice(case, answer)}"
     )
 
 
-def _said(case: tuple[Any, ...], found: Any) -> str:
+def _advice(case: tuple[Any, ...], answer: Any) -> str:
     """Which mistake gives what was found, where one of the known does."""
     import torch
 
@@ -91,7 +92,7 @@ def _said(case: tuple[Any, ...], found: Any) -> str:
         (1, probabilities @ weight, "The minus 1 at the right word is missing."),
     )
     for place, value, sentence in known:
-        got = torch.as_tensor(found[place])
+        got = torch.as_tensor(answer[place])
         if got.shape == value.shape and torch.allclose(got, value, atol=1e-5):
             return sentence
     return ""

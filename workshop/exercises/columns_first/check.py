@@ -31,12 +31,12 @@ def _one(names: dict[str, Any], x: Any, a: Any, b: Any, ranks: int) -> None:
     if len(parts) != ranks or any(np.shape(part) != wanted.shape for part in parts):
         shapes = [tuple(np.shape(part)) for part in parts]
         raise Wrong(f"{ranks} ranks gave parts of shapes {shapes}; wanted {ranks} of shape {wanted.shape}.")
-    found = np.sum(parts, axis=0)
-    if np.allclose(found, wanted, rtol=1e-9):
+    answer = np.sum(parts, axis=0)
+    if np.allclose(answer, wanted, rtol=1e-9):
         return _fair(names, parts, (x, a, b), ranks)
-    first, right = (shown(numbers.ravel().round(3).tolist()) for numbers in (found, wanted))
-    said = f"The parts add up to {first}; wanted {right}. "
-    raise Wrong((said + _why(found, wanted, (x, a, b), ranks)).rstrip())
+    first, right = (shown(numbers.ravel().round(3).tolist()) for numbers in (answer, wanted))
+    advice = f"The parts add up to {first}; wanted {right}. "
+    raise Wrong((advice + _why(answer, wanted, (x, a, b), ranks)).rstrip())
 
 
 def _fair(names: dict[str, Any], parts: list[Any], block: tuple[Any, Any, Any], ranks: int) -> None:
@@ -63,16 +63,16 @@ def _fair(names: dict[str, Any], parts: list[Any], block: tuple[Any, Any, Any], 
             )
 
 
-def _why(found: Any, wanted: Any, block: tuple[Any, Any, Any], ranks: int) -> str:
+def _why(answer: Any, wanted: Any, block: tuple[Any, Any, Any], ranks: int) -> str:
     """What was computed instead."""
     import numpy as np
 
     x, a, b = block
-    if np.allclose(found, ranks * wanted):
+    if np.allclose(answer, ranks * wanted):
         return f"That is {ranks} times the whole: every rank did all of it."
-    if np.allclose(found, x @ a @ b):
+    if np.allclose(answer, x @ a @ b):
         return "That is x @ a @ b: the ReLU plays no part."
     halves = zip(np.array_split(x, ranks, 1), np.array_split(a, ranks, 0), strict=True)
-    if np.allclose(found, sum(np.maximum(x_part @ a_part, 0) @ b for x_part, a_part in halves)):
+    if np.allclose(answer, sum(np.maximum(x_part @ a_part, 0) @ b for x_part, a_part in halves)):
         return "That is rows first: a sum of ReLUs, but you need the ReLU of a sum."
     return "Which rows of b belong to a rank's columns of a?"

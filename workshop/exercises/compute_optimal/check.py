@@ -54,21 +54,21 @@ MISTAKES: tuple[tuple[Law, str], ...] = (
 )
 
 
-def _near(found: list[float], law: Law) -> bool:
-    pairs = zip(found, (made.of(law) for made in CALLS), strict=True)
+def _near(answer: list[float], law: Law) -> bool:
+    pairs = zip(answer, (made.of(law) for made in CALLS), strict=True)
     return all(abs(value / wanted - 1) < TOLERANCE for value, wanted in pairs)
 
 
 def check(names: dict[str, Any]) -> str:
     """Four budgets under three laws, to one per cent."""
-    found = [number(call(names[NAME], NAME, made), made.written(NAME)) for made in CALLS]
-    if _near(found, _right):
+    answers = [number(call(names[NAME], NAME, made), made.written(NAME)) for made in CALLS]
+    if _near(answers, _right):
         return "Four budgets under three laws: each model is the one that makes the most of it."
-    said = next((words for law, words in MISTAKES if _near(found, law)), "")
-    for made, value in zip(CALLS, found, strict=True):
+    advice = next((words for law, words in MISTAKES if _near(answers, law)), "")
+    for made, value in zip(CALLS, answers, strict=True):
         wanted = made.of(_right)
         if not abs(value / wanted - 1) < TOLERANCE:
             raise Wrong(
-                f"`{made.written(NAME)}` gave {shown(value)}; wanted {shown(wanted)}. {said}".rstrip()
+                f"`{made.written(NAME)}` gave {shown(value)}; wanted {shown(wanted)}. {advice}".rstrip()
             )
-    raise Wrong(said)
+    raise Wrong(advice)

@@ -93,25 +93,27 @@ def _play(function: Callable[..., Any], length: int, largest: float) -> list[tup
     return answers
 
 
-def _same(found: list[tuple[float, list[float]]], wanted: list[tuple[float, list[float]]]) -> bool:
+def _same(answer: list[tuple[float, list[float]]], wanted: list[tuple[float, list[float]]]) -> bool:
     return all(
         math.isclose(float(mine[0]), right[0], rel_tol=1e-6) and mine[1] == right[1]
-        for mine, right in zip(found, wanted, strict=True)
+        for mine, right in zip(answer, wanted, strict=True)
     )
 
 
 def check(names: dict[str, Any]) -> str:
     """Eight steps for E4M3 and for E5M2; the answers of one step are the next one's question."""
     for largest in LARGEST:
-        found, wanted = (_play(each, 3, largest) for each in (names["delayed_scale"], _step()))
-        if _same(found, wanted):
+        answers, wanted = (_play(each, 3, largest) for each in (names["delayed_scale"], _step()))
+        if _same(answers, wanted):
             continue
-        said = next((words for formula, words in MISTAKES if _same(found, _play(formula, 3, largest))), "")
+        advice = next(
+            (words for formula, words in MISTAKES if _same(answers, _play(formula, 3, largest))), ""
+        )
         step = next(
-            i for i, pair in enumerate(zip(found, wanted, strict=True)) if not _same([pair[0]], [pair[1]])
+            i for i, pair in enumerate(zip(answers, wanted, strict=True)) if not _same([pair[0]], [pair[1]])
         )
         raise Wrong(
-            f"At step {step + 1}, with length 3 and largest {largest:g}: {shown(found[step])}; wanted "
-            f"{shown(wanted[step])}. {said}".rstrip()
+            f"At step {step + 1}, with length 3 and largest {largest:g}: {shown(answers[step])}; wanted "
+            f"{shown(wanted[step])}. {advice}".rstrip()
         )
     return "In the second step amax grows from 2 to 8: the scale has room for 3, and follows one step later."

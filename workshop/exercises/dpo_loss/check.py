@@ -71,24 +71,27 @@ def _answer(function: Any, case: tuple[Any, ...]) -> float:
 def check(names: dict[str, Any]) -> str:
     """Random pairs, then pairs on which the model is far off, then the gradient."""
     function, cases = names[NAME], _cases()
-    found = [_answer(function, case) for case in cases]
-    if not _same(found, [float(_wanted(*case)) for case in cases]):
-        said = next((s for rule, s in MISTAKES if _same(found, [float(rule(*case)) for case in cases])), "")
+    answers = [_answer(function, case) for case in cases]
+    if not _same(answers, [float(_wanted(*case)) for case in cases]):
+        advice = next(
+            (s for rule, s in MISTAKES if _same(answers, [float(rule(*case)) for case in cases])), ""
+        )
         where = next(
-            i for i, case in enumerate(cases) if not _same(found[i : i + 1], [float(_wanted(*case))])
+            i for i, case in enumerate(cases) if not _same(answers[i : i + 1], [float(_wanted(*case))])
         )
         wanted = float(_wanted(*cases[where]))
         pairs, beta = len(cases[where][0]), cases[where][4]
         raise Wrong(
-            f"{pairs} pairs, beta {beta}: it gave {found[where]:.5g}; wanted {wanted:.5g}. {said}".rstrip()
+            f"{pairs} pairs, beta {beta}: it gave {answers[where]:.5g}; "
+            f"wanted {wanted:.5g}. {advice}".rstrip()
         )
     _far_off(function)
     _gradient(function, cases[0])
     return f"{sum(len(case[0]) for case in cases)} pairs, and pairs that are far off"
 
 
-def _same(found: list[float], wanted: list[float]) -> bool:
-    return all(math.isclose(f, w, rel_tol=1e-3, abs_tol=1e-5) for f, w in zip(found, wanted, strict=True))
+def _same(answers: list[float], wanted: list[float]) -> bool:
+    return all(math.isclose(f, w, rel_tol=1e-3, abs_tol=1e-5) for f, w in zip(answers, wanted, strict=True))
 
 
 def _far_off(function: Any) -> None:
@@ -114,9 +117,9 @@ def _gradient(function: Any, case: tuple[Any, ...]) -> None:
     loss = call(function, NAME, Call((*pair, *(one.clone() for one in case[2:4]), case[4])))
     if not (isinstance(loss, torch.Tensor) and loss.requires_grad):
         raise Wrong("No gradient comes back from the loss, so no model can learn from it.")
-    found = torch.autograd.grad(loss, pair, allow_unused=True)
+    answer = torch.autograd.grad(loss, pair, allow_unused=True)
     twins = [one.clone().requires_grad_() for one in case[:2]]
     wanted = torch.autograd.grad(_wanted(*twins, *case[2:]), twins)
-    for name, mine, right in zip(("chosen", "rejected"), found, wanted, strict=True):
+    for name, mine, right in zip(("chosen", "rejected"), answer, wanted, strict=True):
         if mine is None or not torch.allclose(mine, right, rtol=1e-3, atol=1e-5):
             raise Wrong(f"The loss is right, but its gradient by `{name}` is not.")

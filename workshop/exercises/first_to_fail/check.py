@@ -56,12 +56,12 @@ CASES: tuple[tuple[str, list[dict], int], ...] = (
 )
 
 
-def _mistaken(records: list[dict], found: float, wanted: int) -> str:
+def _mistaken(records: list[dict], answer: float, wanted: int) -> str:
     """What an answer that is not right has looked at."""
     by_rank = {record["rank"]: record for record in records}
-    if found not in by_rank:
+    if answer not in by_rank:
         return "There is no such rank."
-    record = by_rank[int(found)]
+    record = by_rank[int(answer)]
     if record["message"] in (GONE, RESET):
         return "It lost its connection because another rank had gone first. That is an effect."
     if by_rank[wanted]["ended"] == "waiting":
@@ -74,12 +74,12 @@ def _mistaken(records: list[dict], found: float, wanted: int) -> str:
 def check(names: dict[str, Any]) -> str:
     """Five failures, in the order of the ranks and in the other."""
     for story, records, wanted in CASES:
-        for told in (records, records[::-1]):
-            made = Call((told,))
-            found = number(call(names["first_to_fail"], "first_to_fail", made), "first_to_fail(records)")
-            if found != wanted:
+        for order in (records, records[::-1]):
+            made = Call((order,))
+            answer = number(call(names["first_to_fail"], "first_to_fail", made), "first_to_fail(records)")
+            if answer != wanted:
                 raise Wrong(
-                    f"{story}: `first_to_fail` gave {shown(found)}; wanted {wanted}. "
-                    + _mistaken(records, found, wanted)
+                    f"{story}: `first_to_fail` gave {shown(answer)}; wanted {wanted}. "
+                    + _mistaken(records, answer, wanted)
                 )
     return "Five failures, each with its culprit."

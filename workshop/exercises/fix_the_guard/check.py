@@ -22,8 +22,8 @@ def check(reports: list[dict[str, Any]]) -> str:
         )
     speakers = [rank for rank, report in enumerate(reports) if report["said"]]
     if speakers != [0] or len(reports[0]["said"]) != 1:
-        told = f"ranks {', '.join(map(str, speakers))}" if speakers else "nobody"
-        raise Wrong(f"{told} called `say`; wanted rank 0, once. The guard belongs around the call of `say`.")
+        who = f"ranks {', '.join(map(str, speakers))}" if speakers else "nobody"
+        raise Wrong(f"{who} called `say`; wanted rank 0, once. The guard belongs around the call of `say`.")
     _right_mean(reports[0])
     changed = [rank for rank, report in enumerate(reports) if not report["kept"]]
     if changed:
@@ -35,9 +35,11 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 
 def _right_mean(report: dict[str, Any]) -> None:
-    said, mean, count = report["said"][0], report["mean"], 3
-    if abs(said - mean) < 1e-4 * mean:
+    spoken, mean, count = report["said"][0], report["mean"], 3
+    if abs(spoken - mean) < 1e-4 * mean:
         return
-    if abs(said - count * mean) < 1e-3 * mean:
-        raise Wrong(f"Rank 0 said {shown(said)}; wanted {shown(mean)}. That is the sum: divide by the ranks.")
-    raise Wrong(f"Rank 0 said {shown(said)}; wanted {shown(mean)}, the mean over all ranks.")
+    if abs(spoken - count * mean) < 1e-3 * mean:
+        raise Wrong(
+            f"Rank 0 said {shown(spoken)}; wanted {shown(mean)}. That is the sum: divide by the ranks."
+        )
+    raise Wrong(f"Rank 0 said {shown(spoken)}; wanted {shown(mean)}, the mean over all ranks.")

@@ -20,12 +20,12 @@ def try_on_rank(tell_mean: Callable[..., Any]) -> None:
     join()
     rank = dist.get_rank()
     loss = torch.tensor([10.0**rank])
-    said: list[float] = []
-    waited_at = line_of_wait(tell_mean, loss, lambda value: said.append(float(value)))
+    spoken: list[float] = []
+    waited_at = line_of_wait(tell_mean, loss, lambda value: spoken.append(float(value)))
     report(
         check={
             "waited_at": waited_at,
-            "said": said,
+            "said": spoken,
             "kept": loss.item() == 10.0**rank,
             "mean": sum(10.0**r for r in range(dist.get_world_size())) / dist.get_world_size(),
         }

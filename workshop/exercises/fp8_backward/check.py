@@ -99,47 +99,47 @@ def check(names: dict[str, Any]) -> str:
 def _one(function: Any, dy: Any, x: Any, weight: Any) -> None:
     import torch
 
-    found = call(function, "fp8_backward", Call((dy.clone(), x.clone(), weight.clone())))
+    answer = call(function, "fp8_backward", Call((dy.clone(), x.clone(), weight.clone())))
     if (
-        not isinstance(found, tuple)
-        or len(found) != 2
-        or not all(isinstance(each, torch.Tensor) for each in found)
+        not isinstance(answer, tuple)
+        or len(answer) != 2
+        or not all(isinstance(each, torch.Tensor) for each in answer)
     ):
-        raise Wrong(f"`fp8_backward` gave {shown(found)}; wanted a tuple of two tensors, dx and dw.")
+        raise Wrong(f"`fp8_backward` gave {shown(answer)}; wanted a tuple of two tensors, dx and dw.")
     wanted = _products(_round_trip(dy), x, weight)
-    for name, mine, right in zip(("dx", "dw"), found, wanted, strict=True):
+    for name, mine, right in zip(("dx", "dw"), answer, wanted, strict=True):
         if mine.shape != right.shape:
             raise Wrong(f"{name} has shape {tuple(mine.shape)}; wanted {tuple(right.shape)}.")
-    if not _same(found, wanted):
-        raise Wrong(f"{_off(found, wanted)} {_why(found, dy, x, weight)}".rstrip())
+    if not _same(answer, wanted):
+        raise Wrong(f"{_off(answer, wanted)} {_why(answer, dy, x, weight)}".rstrip())
 
 
-def _same(found: Answer, wanted: Answer) -> bool:
+def _same(answer: Answer, wanted: Answer) -> bool:
     return all(
         bool(((a - b).norm(dim=-1) <= TOLERANCE * b.norm(dim=-1)).all())
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(answer, wanted, strict=True)
     )
 
 
-def _off(found: Answer, wanted: Answer) -> str:
-    told = (
+def _off(answer: Answer, wanted: Answer) -> str:
+    which = (
         f"a row of {name} is {((a - b).norm(dim=-1) / b.norm(dim=-1)).max().item():.2%} away"
-        for name, a, b in zip(("dx", "dw"), found, wanted, strict=True)
+        for name, a, b in zip(("dx", "dw"), answer, wanted, strict=True)
     )
-    return f"{' and '.join(told)} from the products of the rounded dy."
+    return f"{' and '.join(which)} from the products of the rounded dy."
 
 
-def _why(found: Answer, dy: Any, x: Any, weight: Any) -> str:
+def _why(answer: Answer, dy: Any, x: Any, weight: Any) -> str:
     """What has been done instead."""
     import torch
 
     for made, sentence in MISTAKES:
         other = _products(made(dy), x, weight)
-        if all(torch.allclose(a, b, rtol=1e-4, equal_nan=True) for a, b in zip(found, other, strict=True)):
+        if all(torch.allclose(a, b, rtol=1e-4, equal_nan=True) for a, b in zip(answer, other, strict=True)):
             return sentence
     rounded, plain = _products(_round_trip(dy), x, weight), _products(dy, x, weight)
-    if _same(found, (rounded[0], plain[1])):
+    if _same(answer, (rounded[0], plain[1])):
         return "wgrad reads dy as it came: both products have to read the rounded dy."
-    if _same(found, (plain[0], rounded[1])):
+    if _same(answer, (plain[0], rounded[1])):
         return "dgrad reads dy as it came: both products have to read the rounded dy."
     return ""

@@ -37,8 +37,8 @@ def check(names: dict[str, Any]) -> str:
 
 def _compare(written: str, run: Any, ranks: int) -> None:
     if run is None or run.layout.world_size != ranks:
-        found = "no number of ranks" if run is None else f"{run.layout.world_size} ranks"
-        raise Wrong(f"`{written}` is for {found}; wanted {ranks}: num_processes counts all nodes.")
+        answer = "no number of ranks" if run is None else f"{run.layout.world_size} ranks"
+        raise Wrong(f"`{written}` is for {answer}; wanted {ranks}: num_processes counts all nodes.")
     if run.layout.zero != 2:
         raise Wrong(
             f"`{written}` gathers weights again for backward (ZeRO stage {run.layout.zero}); "

@@ -43,15 +43,15 @@ def _one(names: dict[str, Any], weight: Any, hessian: Any, j: int) -> None:
         return np.round(column)
 
     given = weight.copy()
-    found = names["gptq_column"](given, hessian.copy(), j, nearest)
-    if not isinstance(found, np.ndarray) or found.shape != weight.shape:
-        raise Wrong(f"`gptq_column` gave {shown(found)}; wanted a numpy array of shape {weight.shape}.")
+    answer = names["gptq_column"](given, hessian.copy(), j, nearest)
+    if not isinstance(answer, np.ndarray) or answer.shape != weight.shape:
+        raise Wrong(f"`gptq_column` gave {shown(answer)}; wanted a numpy array of shape {weight.shape}.")
     if not np.array_equal(given, weight):
         raise Wrong("`gptq_column` has changed the array it was given: make a copy.")
-    rounded, change = np.round(weight[:, j]), found - weight
-    if not np.allclose(found[:, j], rounded):
+    rounded, change = np.round(weight[:, j]), answer - weight
+    if not np.allclose(answer[:, j], rounded):
         raise Wrong(
-            f"Column {j} is {shown(found[:, j].tolist())}; rounded it is {shown(rounded.tolist())}, "
+            f"Column {j} is {shown(answer[:, j].tolist())}; rounded it is {shown(rounded.tolist())}, "
             "and it must stay so."
         )
     if not np.allclose(change[:, :j], 0):
@@ -60,9 +60,9 @@ def _one(names: dict[str, Any], weight: Any, hessian: Any, j: int) -> None:
     wanted = np.outer(added, inverse[0, 1:] / inverse[0, 0])
     if np.allclose(change[:, j + 1 :], wanted):
         return
-    said = f"The column after column {j} moved by {shown(change[:, j + 1].tolist())}; wanted "
+    advice = f"The column after column {j} moved by {shown(change[:, j + 1].tolist())}; wanted "
     why = _why(change[:, j + 1 :], wanted, added, hessian, j)
-    raise Wrong(f"{said}{shown(wanted[:, 0].tolist())}. {why}".rstrip())
+    raise Wrong(f"{advice}{shown(wanted[:, 0].tolist())}. {why}".rstrip())
 
 
 def _why(change: Any, wanted: Any, added: Any, hessian: Any, j: int) -> str:

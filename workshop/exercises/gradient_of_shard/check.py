@@ -31,32 +31,32 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 
 def _compare(case: str, rank: int, mine: dict[str, Any], reports: list[dict[str, Any]]) -> None:
-    found, wanted = mine["found"], mine["wanted"]
-    if found is None or mine["shape"] != mine["wanted_shape"]:
-        what = "no tensor" if found is None else f"shape {tuple(mine['shape'])}"
+    answer, wanted = mine["found"], mine["wanted"]
+    if answer is None or mine["shape"] != mine["wanted_shape"]:
+        what = "no tensor" if answer is None else f"shape {tuple(mine['shape'])}"
         raise Wrong(f"On rank {rank} it gave {what}; wanted shape {tuple(mine['wanted_shape'])}.")
-    if _same(found, wanted):
+    if _same(answer, wanted):
         return
-    said = f"A {case} gradient: on rank {rank} it gave {shown(found)}; wanted {shown(wanted)}. "
-    why = _why(found, mine, reports[0][case]["wanted"], len(reports))
+    advice = f"A {case} gradient: on rank {rank} it gave {shown(answer)}; wanted {shown(wanted)}. "
+    why = _why(answer, mine, reports[0][case]["wanted"], len(reports))
     if not why and case == "transposed":
         why = "Its rows do not lie one after the other in memory: make it contiguous before you send parts."
-    raise Wrong((said + why).rstrip())
+    raise Wrong((advice + why).rstrip())
 
 
-def _why(found: list[float], mine: dict[str, Any], of_rank_0: list[float], ranks: int) -> str:
+def _why(answer: list[float], mine: dict[str, Any], of_rank_0: list[float], ranks: int) -> str:
     """What the numbers are instead."""
-    if _same(found, [ranks * value for value in mine["wanted"]]):
+    if _same(answer, [ranks * value for value in mine["wanted"]]):
         return "That is the sum: the loss is a mean over ranks, so divide by their number."
-    if _same(found, [ranks / 2 * value for value in mine["wanted"]]):
+    if _same(answer, [ranks / 2 * value for value in mine["wanted"]]):
         return f"That is half of the sum, but there are {ranks} ranks."
-    if _same(found, mine["alone"]):
+    if _same(answer, mine["alone"]):
         return "That is what this rank alone computed. The other ranks computed with your shard as well."
-    if _same(found, of_rank_0):
+    if _same(answer, of_rank_0):
         return "That is rank 0's part. Rank 1 has the second part, and so on."
     return ""
 
 
-def _same(found: list[float], wanted: list[float]) -> bool:
+def _same(answer: list[float], wanted: list[float]) -> bool:
     largest = max(abs(value) for value in wanted)
-    return all(abs(one - two) <= TOLERANCE * largest for one, two in zip(found, wanted, strict=True))
+    return all(abs(one - two) <= TOLERANCE * largest for one, two in zip(answer, wanted, strict=True))

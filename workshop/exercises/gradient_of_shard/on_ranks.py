@@ -20,18 +20,18 @@ def try_on_rank(gradient_of_shard: Callable[[Tensor], Tensor]) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     readable = torch.arange(1.0, 2 * ranks + 1).reshape(2 * ranks, 1)
     wide = torch.arange(1.0, 6 * ranks + 1).reshape(3, 2 * ranks)
-    said: dict[str, Any] = {"needed": (ranks - 1) / ranks * readable.nbytes}
+    reported: dict[str, Any] = {"needed": (ranks - 1) / ranks * readable.nbytes}
 
     def both() -> None:
         with measure(memory=False) as measured:
-            said["readable"] = _case(gradient_of_shard, readable * (2 + 2 * rank), readable)
+            reported["readable"] = _case(gradient_of_shard, readable * (2 + 2 * rank), readable)
         # in a reduce the one that gets the sum sends nothing, and each rank gets one of them
         shares = {"reduce": (ranks - 1) / ranks}
-        said["sent"] = sum(shares.get(row.name, 1) * row.wire_bytes for row in measured.traffic)
-        said["transposed"] = _case(gradient_of_shard, wide.T * (2 + 2 * rank), wide.T)
+        reported["sent"] = sum(shares.get(row.name, 1) * row.wire_bytes for row in measured.traffic)
+        reported["transposed"] = _case(gradient_of_shard, wide.T * (2 + 2 * rank), wide.T)
 
-    said["waited_at"] = line_of_wait(both)
-    report(check=said)
+    reported["waited_at"] = line_of_wait(both)
+    report(check=reported)
 
 
 def _case(gradient_of_shard: Callable[[Tensor], Tensor], gradient: Tensor, one: Tensor) -> dict[str, Any]:
@@ -39,11 +39,11 @@ def _case(gradient_of_shard: Callable[[Tensor], Tensor], gradient: Tensor, one: 
     rank, ranks = dist.get_rank(), dist.get_world_size()
     wanted = (ranks + 1) * one.chunk(ranks)[rank]
     alone = gradient.chunk(ranks)[rank].flatten().tolist()
-    found = gradient_of_shard(gradient)
-    is_tensor = isinstance(found, Tensor)
+    answer = gradient_of_shard(gradient)
+    is_tensor = isinstance(answer, Tensor)
     return {
-        "found": found.detach().flatten().tolist() if is_tensor else None,
-        "shape": list(found.shape) if is_tensor else None,
+        "found": answer.detach().flatten().tolist() if is_tensor else None,
+        "shape": list(answer.shape) if is_tensor else None,
         "wanted": wanted.flatten().tolist(),
         "wanted_shape": list(wanted.shape),
         "alone": alone,

@@ -52,8 +52,8 @@ def _cases() -> list[Any]:
     return [10 * torch.rand(shape, generator=drawn) for shape in ((3, 4), (5, 8), (4, 4))]
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    return bool(((found - wanted).abs() < 1e-3 * (1 + wanted.abs())).all())
+def _same(answer: Any, wanted: Any) -> bool:
+    return bool(((answer - wanted).abs() < 1e-3 * (1 + wanted.abs())).all())
 
 
 def _answer(function: Any, rewards: Any) -> Any:
@@ -74,12 +74,12 @@ def check(names: dict[str, Any]) -> str:
     import torch
 
     function, cases = names[NAME], _cases()
-    found = [_answer(function, case) for case in cases]
-    if not any(all(map(_same, found, [_wanted(c, less) for c in cases])) for less in (0, 1)):
-        said = next((s for rule, s in MISTAKES if all(map(_same, found, map(rule, cases)))), "")
-        first = [round(float(x), 3) for x in found[0][0]]
+    answers = [_answer(function, case) for case in cases]
+    if not any(all(map(_same, answers, [_wanted(c, less) for c in cases])) for less in (0, 1)):
+        advice = next((s for rule, s in MISTAKES if all(map(_same, answers, map(rule, cases)))), "")
+        first = [round(float(x), 3) for x in answers[0][0]]
         wanted = [round(float(x), 3) for x in _wanted(cases[0], 1)[0]]
-        raise Wrong(f"A row of rewards gave {first}; wanted {wanted}. {said}".rstrip())
+        raise Wrong(f"A row of rewards gave {first}; wanted {wanted}. {advice}".rstrip())
     alike = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0]])
     value = _answer(function, alike)
     if not bool(value.isfinite().all()):

@@ -85,20 +85,20 @@ MISTAKES: tuple[tuple[Callable[[int, str, Sizes], Group], str], ...] = (
 
 def check(names: dict[str, Any]) -> str:
     """Boxes of two to four axes, also of unequal sizes, and one rank after another in them."""
-    found = [call(names["group_of"], "group_of", Call(case)) for case in CASES]
-    for case, group in zip(CASES, found, strict=True):
+    answers = [call(names["group_of"], "group_of", Call(case)) for case in CASES]
+    for case, group in zip(CASES, answers, strict=True):
         if not isinstance(group, tuple):
             raise Wrong(
                 f"`{Call(case).written('group_of')}` gave {shown(group)}; wanted a tuple of rank numbers."
             )
-    said = next(
-        (words for formula, words in MISTAKES if found == [formula(*case) for case in CASES]),
+    advice = next(
+        (words for formula, words in MISTAKES if answers == [formula(*case) for case in CASES]),
         "",
     )
-    for case, group in zip(CASES, found, strict=True):
+    for case, group in zip(CASES, answers, strict=True):
         if group != wanted(*case):
             written = Call(case).written("group_of")
-            raise Wrong(f"`{written}` gave {shown(group)}; wanted {wanted(*case)}. {said}".rstrip())
+            raise Wrong(f"`{written}` gave {shown(group)}; wanted {wanted(*case)}. {advice}".rstrip())
     return (
         "Boxes of equal and unequal sides: each rank has one group on each axis, and all ranks of it agree."
     )

@@ -15,11 +15,11 @@ from workshop.exercises.engine.check import Wrong, nobody_waits
 def check(reports: list[dict[str, Any]]) -> str:
     """It ran; no gather is larger than a layer; there are not too many."""
     nobody_waits([report["waited_at"] for report in reports], "`is_unit` must say the same on every rank.")
-    said = reports[0]
-    if said["error"]:
-        raise Wrong(said["error"])
-    layers, layer, model = said["num_layers"], said["layer_bytes"], said["model_bytes"]
-    gathers, largest, rest = said["num_gathers"], said["largest_bytes"], said["root_bytes"]
+    report = reports[0]
+    if report["error"]:
+        raise Wrong(report["error"])
+    layers, layer, model = report["num_layers"], report["layer_bytes"], report["model_bytes"]
+    gathers, largest, rest = report["num_gathers"], report["largest_bytes"], report["root_bytes"]
     if largest > layer and largest == rest:
         raise Wrong(
             f"The largest gather is the root's: {largest / model:.0%} of the model. What lies in no unit "
@@ -32,7 +32,8 @@ def check(reports: list[dict[str, Any]]) -> str:
         )
     if gathers > 2 * layers + 1:
         raise Wrong(
-            f"A step makes {gathers} gathers for {layers} layers, the smallest of {said['smallest_bytes']:,} "
-            f"bytes. Each pays for its start. At most {2 * layers + 1} are needed."
+            f"A step makes {gathers} gathers for {layers} layers, the smallest of "
+            f"{report['smallest_bytes']:,} bytes. Each pays for its start. "
+            f"At most {2 * layers + 1} are needed."
         )
     return f"{gathers} gathers a step, the largest {largest / model:.0%} of the model: a layer at a time."

@@ -44,18 +44,18 @@ def try_on_rank(is_unit: Callable[[Any], bool]) -> None:
     model_bytes = _bytes(model)
     in_units = {p for m in model.modules() if m is not model and is_unit(m) for p in m.parameters()}
     root_bytes = sum(p.nbytes for p in model.parameters() if p not in in_units)
-    said: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "waited_at": None, "error": "", "num_layers": CONFIG.num_layers, "layer_bytes": layer_bytes,
         "model_bytes": model_bytes, "root_bytes": root_bytes,
     }  # fmt: skip
     sizes: list[int] = []
     try:
-        said["waited_at"] = line_of_wait(_two_steps, model, is_unit, sizes)
+        reported["waited_at"] = line_of_wait(_two_steps, model, is_unit, sizes)
     except ValueError as error:
-        said["error"] = f"{error}."
+        reported["error"] = f"{error}."
     if sizes:
-        said |= {"num_gathers": len(sizes), "largest_bytes": max(sizes), "smallest_bytes": min(sizes)}
-    report(check=said)
+        reported |= {"num_gathers": len(sizes), "largest_bytes": max(sizes), "smallest_bytes": min(sizes)}
+    report(check=reported)
 
 
 def _bytes(module: torch.nn.Module) -> int:

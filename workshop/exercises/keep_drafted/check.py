@@ -27,19 +27,19 @@ def _wanted(drafted: list[int], chosen: list[int]) -> list[int]:
     return [*drafted[:right], chosen[right]]
 
 
-def _sentence(drafted: list[int], chosen: list[int], found: list[int]) -> str:
+def _sentence(drafted: list[int], chosen: list[int], answer: list[int]) -> str:
     """What is wrong with these tokens."""
     wanted = _wanted(drafted, chosen)
     right = len(wanted) - 1
-    if not found or (found == wanted[:-1] and right < len(drafted)):
+    if not answer or (answer == wanted[:-1] and right < len(drafted)):
         return "The model's own choice is missing behind the guesses: it is always right."
-    if found == wanted[:-1]:
+    if answer == wanted[:-1]:
         return "All guesses are right, so the same pass yields the token behind them too: one more."
-    if len(found) == right + 1 and found[:right] == wanted[:right]:
-        return f"It keeps {found[right]}, which the model would not have written."
-    if found == chosen:
+    if len(answer) == right + 1 and answer[:right] == wanted[:right]:
+        return f"It keeps {answer[right]}, which the model would not have written."
+    if answer == chosen:
         return "What the model chose behind a wrong guess, it chose for another text: leave it out."
-    if len(found) > len(wanted):
+    if len(answer) > len(wanted):
         return "A later guess stays, although the draft made it for another text."
     return "Keep only the guesses before the first wrong one, and add the model's own choice in its place."
 
@@ -48,12 +48,12 @@ def check(names: dict[str, Any]) -> str:
     """No guess, a wrong one in each place, and none wrong."""
     for drafted, chosen in CASES:
         made = Call((list(drafted), list(chosen)))
-        found = call(names[NAME], NAME, made)
-        if not isinstance(found, (list, tuple)):
-            raise Wrong(f"`{made.written(NAME)}` gave {shown(found)}; wanted a list of tokens.")
-        if list(found) != _wanted(drafted, chosen):
-            said = _sentence(drafted, chosen, list(found))
+        answer = call(names[NAME], NAME, made)
+        if not isinstance(answer, (list, tuple)):
+            raise Wrong(f"`{made.written(NAME)}` gave {shown(answer)}; wanted a list of tokens.")
+        if list(answer) != _wanted(drafted, chosen):
+            advice = _sentence(drafted, chosen, list(answer))
             raise Wrong(
-                f"`{made.written(NAME)}` gave {shown(found)}; wanted {_wanted(drafted, chosen)}. {said}"
+                f"`{made.written(NAME)}` gave {shown(answer)}; wanted {_wanted(drafted, chosen)}. {advice}"
             )
     return "The text is the model's own, token for token; the draft decides only how many passes it takes."

@@ -39,14 +39,14 @@ def check(names: dict[str, Any]) -> str:
     """Each cap against a search of our own, by the plain 16 bytes a parameter."""
     for cap_bytes, parameters in CASES:
         made = Call((cap_bytes, _patient(parameters)))
-        found = number(
+        answer = number(
             call(names["largest_under_cap"], "largest_under_cap", made), made.written("largest_under_cap")
         )
         wanted = _largest(cap_bytes, parameters, BYTES_PER_PARAMETER)
-        if found != wanted:
+        if answer != wanted:
             raise Wrong(
-                f"`{made.written('largest_under_cap')}` gave {shown(found)}; wanted {shown(wanted)}. "
-                f"{_why(int(found), wanted, cap_bytes, parameters)}"
+                f"`{made.written('largest_under_cap')}` gave {shown(answer)}; wanted {shown(wanted)}. "
+                f"{_why(int(answer), wanted, cap_bytes, parameters)}"
             )
     return "Under 256 MiB the model of the check grows to width 384; under 80 GB, to 7,168."
 
@@ -75,15 +75,15 @@ def _patient(parameters: Callable[[int], int]) -> Callable[[int], int]:
     return counted
 
 
-def _why(found: int, wanted: int, cap_bytes: int, parameters: Callable[[int], int]) -> str:
+def _why(answer: int, wanted: int, cap_bytes: int, parameters: Callable[[int], int]) -> str:
     """What the width that was found would need, and the two usual reasons."""
-    if found == _largest(cap_bytes, parameters, 4):
+    if answer == _largest(cap_bytes, parameters, 4):
         return "Only the weights fit at that width. Gradients and moments need room too: use `ddp_bytes`."
-    if found < wanted:
+    if answer < wanted:
         return f"A width of {shown(wanted)} fits too."
-    needs = BYTES_PER_PARAMETER * parameters(found)
+    needs = BYTES_PER_PARAMETER * parameters(answer)
     if needs <= cap_bytes:
         return "That width is not a multiple of 64."
     return (
-        f"At {shown(found)} DDP needs {shown(needs)} bytes, more than {shown(cap_bytes)}: one step too far?"
+        f"At {shown(answer)} DDP needs {shown(needs)} bytes, more than {shown(cap_bytes)}: one step too far?"
     )

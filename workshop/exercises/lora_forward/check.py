@@ -57,22 +57,22 @@ def check(names: dict[str, Any]) -> str:
 def _one(forward: Any, case: tuple[Any, ...]) -> None:
     import torch
 
-    found, wanted = call(forward, "lora_forward", Call(case)), _right(*case)
-    if not isinstance(found, torch.Tensor):
-        raise Wrong(f"`lora_forward` gave {shown(found)}; wanted a tensor.")
-    if found.shape != wanted.shape:
-        raise Wrong(f"The result has shape {tuple(found.shape)}; wanted {tuple(wanted.shape)}.")
-    if _same(found, wanted):
+    answer, wanted = call(forward, "lora_forward", Call(case)), _right(*case)
+    if not isinstance(answer, torch.Tensor):
+        raise Wrong(f"`lora_forward` gave {shown(answer)}; wanted a tensor.")
+    if answer.shape != wanted.shape:
+        raise Wrong(f"The result has shape {tuple(answer.shape)}; wanted {tuple(wanted.shape)}.")
+    if _same(answer, wanted):
         return
-    why = next((s for mistake, s in MISTAKES if _same(found, mistake(*case))), "")
-    rows = [shown([round(value, 4) for value in each[0].tolist()]) for each in (found, wanted)]
+    why = next((s for mistake, s in MISTAKES if _same(answer, mistake(*case))), "")
+    rows = [shown([round(value, 4) for value in each[0].tolist()]) for each in (answer, wanted)]
     raise Wrong(f"The first row is {rows[0]}; wanted {rows[1]}. {why}".rstrip())
 
 
-def _same(found: Any, wanted: Any) -> bool:
+def _same(answer: Any, wanted: Any) -> bool:
     import torch
 
-    return torch.allclose(found.double(), wanted, atol=1e-9)
+    return torch.allclose(answer.double(), wanted, atol=1e-9)
 
 
 def _thin(forward: Any) -> None:
@@ -89,8 +89,8 @@ def _thin(forward: Any) -> None:
         torch.full((r, inputs), 1e30),
         torch.full((outputs, r), 1e30),
     )
-    found = call(forward, "lora_forward", Call((*case, 8.0)))
-    if not bool(found.isfinite().all()):
+    answer = call(forward, "lora_forward", Call((*case, 8.0)))
+    if not bool(answer.isfinite().all()):
         raise Wrong(
             "The numbers are right, but `b @ a` is a matrix of weight's size: multiply x by `a` first."
         )
@@ -99,9 +99,9 @@ def _thin(forward: Any) -> None:
 def _trains(forward: Any, case: tuple[Any, ...]) -> None:
     x, weight, a, b, alpha = case
     a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
-    found = forward(x, weight, a, b, alpha)
-    if found.requires_grad:
-        found.sum().backward()
+    answer = forward(x, weight, a, b, alpha)
+    if answer.requires_grad:
+        answer.sum().backward()
     for name, factor in (("a", a), ("b", b)):
         if factor.grad is None:
             raise Wrong(

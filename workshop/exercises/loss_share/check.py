@@ -56,23 +56,23 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 
 def _difference(reports: list[dict[str, Any]], rank: int, wanted: list[float]) -> str:
-    said = ""
+    advice = ""
     for factors, sentence in MISTAKES:
         if all(
             _near(report["shares"], [factor * one for one in sums])
             for report, factor, sums in zip(reports, factors, SUMS, strict=True)
         ):
-            said = sentence
+            advice = sentence
             break
     counts = " and ".join(str(sum(mine)) for mine in ANSWERS)
     return (
         f"Ranks 0 and 1 have {counts} answer tokens. On rank {rank} a micro-batch with the sum "
         f"{shown(SUMS[rank][0])} has the share {shown(reports[rank]['shares'][0])}; wanted "
-        f"{shown(wanted[0])}. {said}".rstrip()
+        f"{shown(wanted[0])}. {advice}".rstrip()
     )
 
 
-def _near(found: list[float], wanted: list[float]) -> bool:
-    return len(found) == len(wanted) and all(
-        math.isclose(f, w, rel_tol=1e-5) for f, w in zip(found, wanted, strict=True)
+def _near(answers: list[float], wanted: list[float]) -> bool:
+    return len(answers) == len(wanted) and all(
+        math.isclose(f, w, rel_tol=1e-5) for f, w in zip(answers, wanted, strict=True)
     )

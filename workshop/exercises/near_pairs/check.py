@@ -104,17 +104,17 @@ def check(names: dict[str, Any]) -> str:
     import numpy as np
 
     function, cases = names[NAME], _cases()
-    found = [_answer(function, *case) for case in cases]
+    answers = [_answer(function, *case) for case in cases]
     wanted = [_wanted(*case) for case in cases]
-    if found != wanted:
-        said = next((s for rule, s in MISTAKES if found == [rule(*case) for case in cases]), "")
-        where = next(i for i in range(len(cases)) if found[i] != wanted[i])
-        extra, missing = sorted(found[where] - wanted[where]), sorted(wanted[where] - found[where])
+    if answers != wanted:
+        advice = next((s for rule, s in MISTAKES if answers == [rule(*case) for case in cases]), "")
+        where = next(i for i in range(len(cases)) if answers[i] != wanted[i])
+        extra, missing = sorted(answers[where] - wanted[where]), sorted(wanted[where] - answers[where])
         signatures, bands = cases[where]
         i, j = extra[0] if extra else missing[0]
         rows = f"{signatures[i].tolist()} and {signatures[j].tolist()}, in {bands} parts,"
         which = "are no pair, and it found them" if extra else "are a pair, and it missed them"
-        raise Wrong(f"{rows} {which}. {said}".rstrip())
+        raise Wrong(f"{rows} {which}. {advice}".rstrip())
     many = np.random.default_rng(1).integers(0, 1 << 30, (MANY, 8))
     many[7], many[MANY - 1] = many[MANY - 2], many[3]
     began = time.perf_counter()
@@ -126,4 +126,4 @@ def check(names: dict[str, Any]) -> str:
         )
     if found_in_many != {(7, MANY - 2), (3, MANY - 1)}:
         raise Wrong(f"Of {MANY:,} texts two pairs are alike; it found {len(found_in_many)}.")
-    return f"{sum(map(len, found))} pairs in small tables, and two among {MANY:,} texts"
+    return f"{sum(map(len, answers))} pairs in small tables, and two among {MANY:,} texts"

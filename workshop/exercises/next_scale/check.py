@@ -93,18 +93,20 @@ def check(names: dict[str, Any]) -> str:
     """Eighteen steps, played for two intervals; each answer is the next question."""
     mine = names["next_scale"]
     for interval in (3, 2):
-        found, wanted = _play(mine, interval), _play(_right, interval)
-        if [tuple(answer) for answer in found] == wanted:
+        answers, wanted = _play(mine, interval), _play(_right, interval)
+        if [tuple(answer) for answer in answers] == wanted:
             continue
-        said = next(
-            (words for formula, words in MISTAKES if [tuple(a) for a in found] == _play(formula, interval)),
+        advice = next(
+            (words for formula, words in MISTAKES if [tuple(a) for a in answers] == _play(formula, interval)),
             "",
         )
-        step = next(i for i, pair in enumerate(zip(found, wanted, strict=True)) if tuple(pair[0]) != pair[1])
+        step = next(
+            i for i, pair in enumerate(zip(answers, wanted, strict=True)) if tuple(pair[0]) != pair[1]
+        )
         which = "finite" if PLAYED[step] else "overflow"
         raise Wrong(
             f"With interval {interval}, at step {step + 1} of a training ({which}): "
-            f"{shown(tuple(found[step]))}; wanted {shown(wanted[step])}. {said}".rstrip()
+            f"{shown(tuple(answers[step]))}; wanted {shown(wanted[step])}. {advice}".rstrip()
         )
     return (
         f"{len(PLAYED)} steps with {PLAYED.count(False)} overflows, for two intervals: each scale is right."

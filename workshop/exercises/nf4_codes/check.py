@@ -78,13 +78,13 @@ def check(names: dict[str, Any]) -> str:
         if codes.shape == wanted.shape and (codes == wanted).all() and abs(absmax - scale) < 1e-12:
             continue
         why = next((sentence for mistake, sentence in MISTAKES if _same(mistake(block, values), codes)), "")
-        weights, found, right = (shown(v[:4].tolist()) for v in (block.round(3), codes, wanted))
+        weights, given, right = (shown(v[:4].tolist()) for v in (block.round(3), codes, wanted))
         raise Wrong(
-            f"For {weights}... the codes are {found} and absmax {shown(absmax)}; wanted {right} and "
+            f"For {weights}... the codes are {given} and absmax {shown(absmax)}; wanted {right} and "
             f"{shown(scale)}. {why}".rstrip()
         )
     return "Four bits a weight, and one absmax for 64 of them: bitsandbytes' own codes."
 
 
-def _same(found: tuple[Any, float], codes: Any) -> bool:
-    return bool(found[0].shape == codes.shape and (found[0] == codes).all())
+def _same(answer: tuple[Any, float], codes: Any) -> bool:
+    return bool(answer[0].shape == codes.shape and (answer[0] == codes).all())

@@ -33,20 +33,20 @@ def check(reports: list[dict[str, Any]]) -> str:
     )
     for number, right in enumerate(_right()):
         for rank, report in enumerate(reports):
-            found = report["rounds"][number]
+            answer = report["rounds"][number]
             for name, value in right.items():
-                if not abs(found[name] - value) <= 1e-5:  # nan, too
-                    raise Wrong(_told(number, rank, name, found[name], value))
+                if not abs(answer[name] - value) <= 1e-5:  # nan, too
+                    raise Wrong(_told(number, rank, name, answer[name], value))
     return f"{ROUNDS} rounds on {len(reports)} islands end at the anchor {shown(_right()[-1]['anchor'])}."
 
 
-def _told(number: int, rank: int, name: str, found: float, wanted: float) -> str:
+def _told(number: int, rank: int, name: str, answer: float, wanted: float) -> str:
     before = _right()[number - 1] if number else {"anchor": ANCHOR, "momentum": 0.0}
     anchor, momentum = before["anchor"], before["momentum"]
-    told = (
+    difference = (
         f"Round {number + 1} began at the anchor {shown(anchor)} with momentum {shown(momentum)}; the "
         f"islands moved by {shown(MOVES[0])} and {shown(MOVES[1])}. On rank {rank} `{name}` is now "
-        f"{shown(found)}; wanted {shown(wanted)}. "
+        f"{shown(answer)}; wanted {shown(wanted)}. "
     )
     total = 2 * anchor + sum(MOVES)
     reasons = {
@@ -62,6 +62,6 @@ def _told(number: int, rank: int, name: str, found: float, wanted: float) -> str
         "weights": {anchor + MOVES[rank]: "The island did not change: copy the anchor into weights."},
     }
     for value, reason in reasons[name].items():
-        if abs(value - found) < 1e-5:
-            return told + reason
-    return told.rstrip()
+        if abs(value - answer) < 1e-5:
+            return difference + reason
+    return difference.rstrip()

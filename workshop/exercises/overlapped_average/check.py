@@ -40,12 +40,14 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 
 def _not_the_mean(rank: int, step: int, ratio: float, ranks: int) -> str:
-    told = f"On rank {rank} gradients of step {step + 1} are {ratio:.4g} times the mean; wanted 1 times. "
+    difference = (
+        f"On rank {rank} gradients of step {step + 1} are {ratio:.4g} times the mean; wanted 1 times. "
+    )
     if abs(ratio - ranks) < TOLERANCE:
-        return told + "That is the sum: divide by the number of ranks."
+        return difference + "That is the sum: divide by the number of ranks."
     if step and ratio < 1:
         return (
-            told + "Step 1 was right. Once finish() is done with a gradient, remove it from the list; "
+            difference + "Step 1 was right. Once finish() is done with a gradient, remove it from the list; "
             "otherwise it is divided again."
         )
-    return told.rstrip()
+    return difference.rstrip()

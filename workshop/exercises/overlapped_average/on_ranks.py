@@ -40,8 +40,8 @@ def try_on_rank(overlapped_average: Callable[[nn.Module], Callable[[], Any]]) ->
     """Three steps; report gradients as multiples of the single process's, and when all_reduces began."""
     join()
     model, twin = _model(), _model()
-    said: dict[str, Any] = {"ratios": [], "in_backward": 0, "awaited": 0}
-    said["wanted"] = sum(not name.startswith("unused") for name, _ in model.named_parameters())
+    reported: dict[str, Any] = {"ratios": [], "in_backward": 0, "awaited": 0}
+    reported["wanted"] = sum(not name.startswith("unused") for name, _ in model.named_parameters())
 
     def steps() -> None:
         finish = overlapped_average(model)
@@ -49,14 +49,14 @@ def try_on_rank(overlapped_average: Callable[[nn.Module], Callable[[], Any]]) ->
             model.zero_grad()
             with all_reduces() as awaited:
                 _backward(model, step, [dist.get_rank()])
-                said["in_backward"], said["awaited"] = len(awaited), sum(awaited)
+                reported["in_backward"], reported["awaited"] = len(awaited), sum(awaited)
                 finish()
             twin.zero_grad()
             _backward(twin, step, range(dist.get_world_size()))
-            said["ratios"].append(_ratio(model, twin))
+            reported["ratios"].append(_ratio(model, twin))
 
-    said["waited_at"] = line_of_wait(steps)
-    report(check=said)
+    reported["waited_at"] = line_of_wait(steps)
+    report(check=reported)
 
 
 def _model() -> TwoLayers:

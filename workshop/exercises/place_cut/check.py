@@ -38,21 +38,24 @@ def check(names: dict[str, Any]) -> str:
     for costs in CASES:
         made = Call((list(costs),))
         written = made.written("place_cut")
-        found, wanted = number(call(names["place_cut"], "place_cut", made), written), _right(costs)
-        if found != wanted:
-            raise Wrong(f"`{written}` gave {shown(found)}; wanted {wanted}. {_why(found, costs)}")
+        answer, wanted = number(call(names["place_cut"], "place_cut", made), written), _right(costs)
+        if answer != wanted:
+            raise Wrong(f"`{written}` gave {shown(answer)}; wanted {wanted}. {_why(answer, costs)}")
     return "Eight models, each cut where the slower stage is fastest."
 
 
-def _why(found: float, costs: tuple[float, ...]) -> str:
-    if found != int(found) or not 1 <= found < len(costs):
+def _why(answer: float, costs: tuple[float, ...]) -> str:
+    if answer != int(answer) or not 1 <= answer < len(costs):
         return f"That leaves a stage without a piece: 1 to {len(costs) - 1} are possible."
-    first, second = sum(costs[: int(found)]), sum(costs[int(found) :])
+    first, second = sum(costs[: int(answer)]), sum(costs[int(answer) :])
     slower = f"The stages then take {shown(first)} and {shown(second)}"
     if max(first, second) == max(sum(costs[: _right(costs)]), sum(costs[_right(costs) :])):
         return f"{slower}. An earlier cut is equally good: take that one."
-    if found == len(costs) // 2:
+    if answer == len(costs) // 2:
         return f"{slower}. That counts pieces, but pieces are not alike."
-    if found == _half_reached(costs):
-        return f"{slower}. One piece less may be nearer: minimize the slower stage instead of looking for the half."
+    if answer == _half_reached(costs):
+        return (
+            f"{slower}. One piece less may be nearer: minimize the slower stage instead of looking for the "
+            "half."
+        )
     return f"{slower}. With another cut, the slower one can be faster."

@@ -39,11 +39,11 @@ def check(names: dict[str, Any]) -> str:
 def _one(function: Any, weight: Any) -> None:
     import numpy as np
 
-    found = np.asarray(call(function, "q8_blocks", Call((weight.copy(),))))
+    answer = np.asarray(call(function, "q8_blocks", Call((weight.copy(),))))
     shape = (len(weight), weight.shape[1] // BLOCK * BYTES)
-    if found.dtype != np.uint8 or found.shape != shape:
-        raise Wrong(f"`q8_blocks` gave {found.dtype} of shape {found.shape}; wanted uint8 of {shape}.")
-    blocks = np.ascontiguousarray(found.reshape(-1, BYTES))
+    if answer.dtype != np.uint8 or answer.shape != shape:
+        raise Wrong(f"`q8_blocks` gave {answer.dtype} of shape {answer.shape}; wanted uint8 of {shape}.")
+    blocks = np.ascontiguousarray(answer.reshape(-1, BYTES))
     scales, codes = blocks[:, :2].copy().view(np.float16), blocks[:, 2:].copy().view(np.int8)
     wanted = _scales(weight)
     if not np.allclose(scales.astype(np.float32), wanted.astype(np.float16), rtol=1e-3):
@@ -56,9 +56,11 @@ def _one(function: Any, weight: Any) -> None:
     off = np.abs(codes - exact)
     if off.max() > 0.5001:
         at = np.unravel_index(off.argmax(), off.shape)
-        said = f"A number of {exact[at]:.2f} scales got code {codes[at]}"
+        advice = f"A number of {exact[at]:.2f} scales got code {codes[at]}"
         cut = bool((np.abs(codes.astype(np.float32)) <= np.abs(exact) + 1e-3).all())
-        raise Wrong(f"{said}. {'It was cut off: round to the nearest.' if cut else 'Round to the nearest.'}")
+        raise Wrong(
+            f"{advice}. {'It was cut off: round to the nearest.' if cut else 'Round to the nearest.'}"
+        )
 
 
 def _why_scale(scales: Any, weight: Any) -> str:

@@ -38,24 +38,24 @@ def check(names: dict[str, Any]) -> str:
 def _one(names: dict[str, Any], weight: Any, group_size: int, bits: int, clip: float) -> None:
     import numpy as np
 
-    found = names["quantize_groups"](weight.copy(), group_size, bits, clip)
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
-        raise Wrong(f"`quantize_groups` gave {shown(found)}; wanted two arrays, codes and scales.")
-    codes, scales = (np.asarray(each) for each in found)
+    answer = names["quantize_groups"](weight.copy(), group_size, bits, clip)
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise Wrong(f"`quantize_groups` gave {shown(answer)}; wanted two arrays, codes and scales.")
+    codes, scales = (np.asarray(each) for each in answer)
     wanted_codes, wanted_scales = _right(weight, group_size, bits, clip)
     called = f"With {bits} bits and groups of {group_size}" + (f", clip {clip}," if clip != 1 else "")
     for what, array, wanted in (("codes", codes, wanted_codes), ("scales", scales, wanted_scales)):
         if array.shape != wanted.shape:
             raise Wrong(f"{called} the {what} have shape {array.shape}; wanted {wanted.shape}.")
     if not np.allclose(scales, wanted_scales):
-        said = f"{called} the scales of the first row are {shown(scales[0].tolist())}; wanted "
+        advice = f"{called} the scales of the first row are {shown(scales[0].tolist())}; wanted "
         raise Wrong(
-            f"{said}{shown(wanted_scales[0].tolist())}. {_why(scales, weight, group_size, bits, clip)}"
+            f"{advice}{shown(wanted_scales[0].tolist())}. {_why(scales, weight, group_size, bits, clip)}"
         )
     if not np.array_equal(codes, wanted_codes):
         row = int((codes != wanted_codes).any(1).argmax())
-        said = f"{called} the codes of row {row} are {shown(codes[row].tolist())}; wanted "
-        raise Wrong(f"{said}{shown(wanted_codes[row].tolist())}. {_why_codes(codes, wanted_codes, bits)}")
+        advice = f"{called} the codes of row {row} are {shown(codes[row].tolist())}; wanted "
+        raise Wrong(f"{advice}{shown(wanted_codes[row].tolist())}. {_why_codes(codes, wanted_codes, bits)}")
 
 
 def _why(scales: Any, weight: Any, group_size: int, bits: int, clip: float) -> str:

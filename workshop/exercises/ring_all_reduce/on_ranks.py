@@ -30,15 +30,15 @@ def try_on_rank(ring_all_reduce: Callable[[torch.Tensor], Any]) -> None:
     tensor = readable(rank, world_size)
     wanted = torch.stack([readable(other, world_size) for other in range(world_size)]).sum(dim=0)
     waited_at, _ = _call(ring_all_reduce, tensor)
-    said: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "waited_at": waited_at,
         "began_with": readable(rank, world_size).tolist(),
         "held": tensor.tolist(),
         "random": [],
     }
     if waited_at is None and all_say(torch.equal(tensor, wanted)):
-        said["random"] = _random_cases(ring_all_reduce)
-    report(check=said)
+        reported["random"] = _random_cases(ring_all_reduce)
+    report(check=reported)
 
 
 def readable(rank: int, world_size: int) -> torch.Tensor:

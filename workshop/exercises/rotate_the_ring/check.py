@@ -42,9 +42,9 @@ def check(reports: list[dict[str, Any]]) -> str:
     """In turn: nobody waits in vain, attention over the whole sequence, and what was sent for it."""
     nobody_waits([report["waited_at"] for report in reports], SEND_FIRST)
     for rank, report in enumerate(reports):
-        found, wanted = report["found"], report["wanted"]
-        if found is None or len(found) != len(wanted):
-            what = "nothing" if found is None else f"{len(found)} numbers"
+        answer, wanted = report["found"], report["wanted"]
+        if answer is None or len(answer) != len(wanted):
+            what = "nothing" if answer is None else f"{len(answer)} numbers"
             raise Wrong(f"rank {rank} returned {what}; wanted a tensor of {len(wanted)} numbers, as `query`.")
     right = [_same(report["found"], report["wanted"]) for report in reports]
     if not all(right):
@@ -73,10 +73,10 @@ def _reason(reports: list[dict[str, Any]]) -> str:
 def _difference(rank: int, report: dict[str, Any], reason: str) -> str:
     pairs = zip(report["found"], report["wanted"], strict=True)
     place = max(enumerate(pairs), key=lambda item: abs(item[1][0] - item[1][1]))[0]
-    said = f"On rank {rank} one number is {shown(report['found'][place])}; wanted"
-    return f"{said} {shown(report['wanted'][place])}. {reason}".rstrip()
+    advice = f"On rank {rank} one number is {shown(report['found'][place])}; wanted"
+    return f"{advice} {shown(report['wanted'][place])}. {reason}".rstrip()
 
 
-def _same(found: list[float], wanted: list[float]) -> bool:
+def _same(answer: list[float], wanted: list[float]) -> bool:
     largest = max(abs(value) for value in wanted)
-    return all(abs(one - two) <= TOLERANCE * largest for one, two in zip(found, wanted, strict=True))
+    return all(abs(one - two) <= TOLERANCE * largest for one, two in zip(answer, wanted, strict=True))

@@ -36,20 +36,20 @@ def try_on_rank(rotate_the_ring: Callable[..., Any]) -> None:
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(ranks * POSITIONS, HEAD_DIM, generator=generator) * 2 for _ in range(3))
     mine = [whole.chunk(ranks)[rank].clone() for whole in (query, key, value)]
-    said: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
 
     def run() -> None:
         with counted() as counter:
-            said["found"] = rotate_the_ring(*mine, attend)
-        said["sent"] = counter["bytes"]
+            reported["found"] = rotate_the_ring(*mine, attend)
+        reported["sent"] = counter["bytes"]
 
-    said["waited_at"] = line_of_wait(run)
-    found = said.get("found")
-    said["found"] = found.detach().flatten().tolist() if isinstance(found, Tensor) else None
-    said["wanted"] = attend(query, key, value, causal=True)[0].chunk(ranks)[rank].flatten().tolist()
-    said["allowed"] = (ranks - 1) * (mine[1].nbytes + mine[2].nbytes)
-    said["mistakes"] = _mistakes(query.chunk(ranks)[rank], key.chunk(ranks), value.chunk(ranks), rank)
-    report(check=said)
+    reported["waited_at"] = line_of_wait(run)
+    answer = reported.get("found")
+    reported["found"] = answer.detach().flatten().tolist() if isinstance(answer, Tensor) else None
+    reported["wanted"] = attend(query, key, value, causal=True)[0].chunk(ranks)[rank].flatten().tolist()
+    reported["allowed"] = (ranks - 1) * (mine[1].nbytes + mine[2].nbytes)
+    reported["mistakes"] = _mistakes(query.chunk(ranks)[rank], key.chunk(ranks), value.chunk(ranks), rank)
+    report(check=reported)
 
 
 def merged(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,8 +24,8 @@ def _other(
         if value == 0:
             return value
         step = 2.0 ** (max(math.frexp(value)[1] - 1, lowest) - mantissa)
-        found = min(nearest(abs(value) / step) * step, largest)
-        return math.copysign(found, value) if signed else found
+        answer = min(nearest(abs(value) / step) * step, largest)
+        return math.copysign(answer, value) if signed else answer
 
     return rounded
 

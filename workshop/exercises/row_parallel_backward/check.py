@@ -27,34 +27,34 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 def _compare(name: str, rank: int, mine: dict[str, Any], all_ranks: list[dict[str, Any]]) -> None:
     """One gradient on one rank."""
-    found, wanted = mine["found"], mine["wanted"]
-    if found is None or mine["shape"] != mine["wanted_shape"]:
-        what = "nothing" if found is None else f"shape {tuple(mine['shape'])}"
+    answer, wanted = mine["found"], mine["wanted"]
+    if answer is None or mine["shape"] != mine["wanted_shape"]:
+        what = "nothing" if answer is None else f"shape {tuple(mine['shape'])}"
         raise Wrong(
             f"The gradient of `{name}` on rank {rank} is {what}; wanted shape {tuple(mine['wanted_shape'])}."
         )
-    if _same(found, wanted):
+    if _same(answer, wanted):
         return
-    said = f"The gradient of `{name}` on rank {rank} is {shown(found)}; wanted {shown(wanted)}. "
-    raise Wrong((said + _why(name, found, mine, all_ranks)).rstrip())
+    advice = f"The gradient of `{name}` on rank {rank} is {shown(answer)}; wanted {shown(wanted)}. "
+    raise Wrong((advice + _why(name, answer, mine, all_ranks)).rstrip())
 
 
-def _why(name: str, found: list[float], mine: dict[str, Any], all_ranks: list[dict[str, Any]]) -> str:
+def _why(name: str, answer: list[float], mine: dict[str, Any], all_ranks: list[dict[str, Any]]) -> str:
     """What the number is instead."""
     ranks, wanted = len(all_ranks), mine["wanted"]
-    if name == "x" and _same(found, mine["alone"]):
+    if name == "x" and _same(answer, mine["alone"]):
         return "That is this rank's part alone: all ranks used x, so their gradients for x add up."
-    if name == "x" and _same(found, [value / ranks for value in wanted]):
+    if name == "x" and _same(answer, [value / ranks for value in wanted]):
         return "That is the mean. The ranks hold parts of one block, not copies of it: the parts add up."
-    if name != "x" and _same(found, [ranks * value for value in wanted]):
+    if name != "x" and _same(answer, [ranks * value for value in wanted]):
         return f"That is {ranks} times too much: the gradient of y is already whole on every rank."
     total = [sum(values) for values in zip(*(other["wanted"] for other in all_ranks), strict=True)]
-    if name != "x" and _same(found, total):
+    if name != "x" and _same(answer, total):
         held = "activations" if name == "h" else "weights"
         return f"That is the sum over ranks. But each rank has different {held}: there is nothing to add."
     return ""
 
 
-def _same(found: list[float], wanted: list[float]) -> bool:
+def _same(answer: list[float], wanted: list[float]) -> bool:
     largest = max(abs(value) for value in wanted)
-    return all(abs(one - two) <= TOLERANCE * largest for one, two in zip(found, wanted, strict=True))
+    return all(abs(one - two) <= TOLERANCE * largest for one, two in zip(answer, wanted, strict=True))

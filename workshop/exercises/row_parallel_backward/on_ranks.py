@@ -32,14 +32,14 @@ def try_on_rank(rows: Backward, columns: Backward) -> None:
     random = tuple(
         torch.randn(shape, generator=generator) for shape in ((5, 4), (4, 3 * ranks), (3 * ranks, 4))
     )
-    said: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
 
     def both() -> None:
         for name, (x, a, b) in (("readable", readable), ("random", random)):
-            said[name] = _case(rows, columns, x, a, b)
+            reported[name] = _case(rows, columns, x, a, b)
 
-    said["waited_at"] = line_of_wait(both)
-    report(check=said)
+    reported["waited_at"] = line_of_wait(both)
+    report(check=reported)
 
 
 def _case(rows: Backward, columns: Backward, x: Tensor, a: Tensor, b: Tensor) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def _grad(tensor: Tensor) -> Tensor:
     return tensor.grad
 
 
-def _pair(found: Any, wanted: Tensor) -> dict[str, Any]:
-    is_tensor = isinstance(found, Tensor)
+def _pair(answer: Any, wanted: Tensor) -> dict[str, Any]:
+    is_tensor = isinstance(answer, Tensor)
     return {
-        "found": found.detach().flatten().tolist() if is_tensor else None,
-        "shape": list(found.shape) if is_tensor else None,
+        "found": answer.detach().flatten().tolist() if is_tensor else None,
+        "shape": list(answer.shape) if is_tensor else None,
         "wanted": wanted.flatten().tolist(),
         "wanted_shape": list(wanted.shape),
     }

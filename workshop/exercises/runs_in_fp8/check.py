@@ -79,17 +79,17 @@ MISTAKES = (
 
 def check(names: dict[str, Any]) -> str:
     """Three models: one plain, one with every reason to stay, one with ends only."""
-    found = []
+    answers = []
     for layers in MODELS:
         answer = call(names["runs_in_fp8"], "runs_in_fp8", Call((list(layers),)))
         if not isinstance(answer, list | tuple):
             raise Wrong(f"`runs_in_fp8(...)` gave {shown(answer)}; wanted a list of names.")
-        found.append(list(answer))
+        answers.append(list(answer))
     wanted = [_fit(layers[1:-1]) for layers in MODELS]
-    if found != wanted:
-        said = next((words for formula, words in MISTAKES if [formula(m) for m in MODELS] == found), "")
-        which = next(i for i, pair in enumerate(zip(found, wanted, strict=True)) if pair[0] != pair[1])
+    if answers != wanted:
+        advice = next((words for formula, words in MISTAKES if [formula(m) for m in MODELS] == answers), "")
+        which = next(i for i, pair in enumerate(zip(answers, wanted, strict=True)) if pair[0] != pair[1])
         raise Wrong(
-            f"For {MODELS[which]}: {shown(found[which])}; wanted {shown(wanted[which])}. {said}".rstrip()
+            f"For {MODELS[which]}: {shown(answers[which])}; wanted {shown(wanted[which])}. {advice}".rstrip()
         )
     return "Three models: what is left is the inside of the blocks, where nearly all of the products are."

@@ -40,20 +40,22 @@ def check(names: dict[str, Any]) -> str:
 def _one(function: Any, x: Any, share: str, largest: float) -> None:
     import torch
 
-    found = call(function, "scales_of", Call((x.clone(), share, largest)))
-    if not isinstance(found, torch.Tensor):
-        raise Wrong(f"`scales_of` gave {shown(found)} for {share!r}; wanted a tensor.")
+    answer = call(function, "scales_of", Call((x.clone(), share, largest)))
+    if not isinstance(answer, torch.Tensor):
+        raise Wrong(f"`scales_of` gave {shown(answer)} for {share!r}; wanted a tensor.")
     wanted = _right(x, share, largest)
     try:
-        spread, whole = (torch.broadcast_to(each, x.shape) for each in (found, wanted))
+        spread, whole = (torch.broadcast_to(each, x.shape) for each in (answer, wanted))
     except RuntimeError:
-        shapes = f"{tuple(found.shape)} does not broadcast against {tuple(x.shape)}"
+        shapes = f"{tuple(answer.shape)} does not broadcast against {tuple(x.shape)}"
         raise Wrong(f"For {share!r} the scales' shape {shapes}: keep the dim.") from None
     if torch.allclose(spread, whole, rtol=1e-5, atol=0):
         return
     first = [[round(value, 4) for value in each[0].tolist()] for each in (spread, whole)]
-    said = f"For {share!r} and largest {largest:g} the scales of the first row are {shown(first[0])}; wanted "
-    raise Wrong(f"{said}{shown(first[1])}. {_why(spread, x, share, largest)}".rstrip())
+    advice = (
+        f"For {share!r} and largest {largest:g} the scales of the first row are {shown(first[0])}; wanted "
+    )
+    raise Wrong(f"{advice}{shown(first[1])}. {_why(spread, x, share, largest)}".rstrip())
 
 
 def _why(spread: Any, x: Any, share: str, largest: float) -> str:

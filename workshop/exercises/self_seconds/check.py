@@ -84,21 +84,21 @@ MISTAKES = (
 
 def check(names: dict[str, Any]) -> str:
     """One inside another, three deep, a name twice, a name inside itself, none."""
-    found = [_answer_of(names["self_seconds"], events) for events in CASES]
-    if all(_same(mine, _truth(events)) for mine, events in zip(found, CASES, strict=True)):
+    answers = [_answer_of(names["self_seconds"], events) for events in CASES]
+    if all(_same(mine, _truth(events)) for mine, events in zip(answers, CASES, strict=True)):
         return "The self times of a thread sum to its outermost events. Nothing is counted twice."
-    said = next(
+    advice = next(
         (
             sentence
             for formula, sentence in MISTAKES
-            if all(_same(mine, formula(events)) for mine, events in zip(found, CASES, strict=True))
+            if all(_same(mine, formula(events)) for mine, events in zip(answers, CASES, strict=True))
         ),
         "",
     )
-    for mine, events in zip(found, CASES, strict=True):
+    for mine, events in zip(answers, CASES, strict=True):
         if not _same(mine, _truth(events)):
             written = f"self_seconds({events})"
-            raise Wrong(f"`{written}` gave {shown(mine)}; wanted {shown(_truth(events))}. {said}".rstrip())
+            raise Wrong(f"`{written}` gave {shown(mine)}; wanted {shown(_truth(events))}. {advice}".rstrip())
     raise AssertionError("unreachable: some case differs")
 
 
@@ -109,5 +109,5 @@ def _answer_of(function: Any, events: Events) -> dict[str, float]:
     return {str(name): number(value, f"self_seconds(...)[{name!r}]") for name, value in answer.items()}
 
 
-def _same(found: dict[str, float], wanted: dict[str, float]) -> bool:
-    return found.keys() == wanted.keys() and all(abs(found[n] - wanted[n]) < 1e-9 for n in wanted)
+def _same(answer: dict[str, float], wanted: dict[str, float]) -> bool:
+    return answer.keys() == wanted.keys() and all(abs(answer[n] - wanted[n]) < 1e-9 for n in wanted)

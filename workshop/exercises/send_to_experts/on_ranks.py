@@ -40,36 +40,36 @@ def try_on_rank(send_to_experts: Callable[..., Any]) -> None:
     to_ranks = counts[rank].view(ranks, here).sum(1).tolist()
     coming = counts[:, rank * here : (rank + 1) * here]
     from_ranks = coming.sum(1).tolist()
-    said: dict[str, Any] = {"lists": None, "num_counts": None, "found": None}
+    reported: dict[str, Any] = {"lists": None, "num_counts": None, "found": None}
     send = dist.all_to_all_single
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         """The real one, once the parts are right."""
         given = signature(send).bind(*args, **kwargs).arguments
         if given["input"].is_floating_point():
-            said["lists"] = [given.get("input_split_sizes"), given.get("output_split_sizes")]
-            if said["lists"] != [to_ranks, from_ranks]:
+            reported["lists"] = [given.get("input_split_sizes"), given.get("output_split_sizes")]
+            if reported["lists"] != [to_ranks, from_ranks]:
                 raise Halted
         elif given["input"].numel() != NUM_EXPERTS:
-            said["num_counts"] = given["input"].numel()
+            reported["num_counts"] = given["input"].numel()
             raise Halted
         return send(*args, **kwargs)
 
     def run() -> None:
         expert = torch.tensor(WANTS[rank])
         with patch.object(dist, "all_to_all_single", guarded):
-            said["found"] = _plain(send_to_experts(rows_of(rank), expert, NUM_EXPERTS))
+            reported["found"] = _plain(send_to_experts(rows_of(rank), expert, NUM_EXPERTS))
 
     try:
-        said["waited_at"] = line_of_wait(run)
+        reported["waited_at"] = line_of_wait(run)
     except Halted:
-        said["waited_at"] = None
+        reported["waited_at"] = None
     mine = range(rank * here, (rank + 1) * here)
     rows = [row for source in range(ranks) for e in mine for row in rows_of(source).tolist() if row[1] == e]
-    said["wanted"] = {"lists": [to_ranks, from_ranks], "rows": rows, "came": coming.flatten().tolist()}
-    said["together"] = counts.sum(0).view(ranks, here).sum(1).tolist()
-    said["in_turn"] = counts[rank].view(here, ranks).sum(0).tolist()
-    report(check=said)
+    reported["wanted"] = {"lists": [to_ranks, from_ranks], "rows": rows, "came": coming.flatten().tolist()}
+    reported["together"] = counts.sum(0).view(ranks, here).sum(1).tolist()
+    reported["in_turn"] = counts[rank].view(here, ranks).sum(0).tolist()
+    report(check=reported)
 
 
 def rows_of(rank: int) -> Tensor:
@@ -77,8 +77,8 @@ def rows_of(rank: int) -> Tensor:
     return torch.tensor([[rank, e, place] for place, e in enumerate(WANTS[rank])], dtype=torch.float32)
 
 
-def _plain(found: Any) -> list[Any] | None:
+def _plain(answer: Any) -> list[Any] | None:
     """The two tensors that were returned, as lists; None for anything else."""
-    if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(x, Tensor) for x in found)):
+    if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(x, Tensor) for x in answer)):
         return None
-    return [found[0].tolist(), found[1].flatten().tolist()]
+    return [answer[0].tolist(), answer[1].flatten().tolist()]

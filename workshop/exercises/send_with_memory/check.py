@@ -47,8 +47,10 @@ def check(names: dict[str, Any]) -> str:
         if sent[step] is None:
             raise Wrong(given + "nothing was returned (None). Return what was sent.")
         if not np.allclose(sent[step], right_sent[step]):
-            told = "Compress the gradient and the memory together." if step else "Return what compress gives."
-            raise Wrong(f"{given}sent {_said(sent[step])}; wanted {_said(right_sent[step])}. {told}")
+            advice = (
+                "Compress the gradient and the memory together." if step else "Return what compress gives."
+            )
+            raise Wrong(f"{given}sent {_said(sent[step])}; wanted {_said(right_sent[step])}. {advice}")
         if not np.allclose(memories[step], right_memories[step]):
             raise Wrong(
                 f"{given}the memory is now {_said(memories[step])}; wanted {_said(right_memories[step])}. "
@@ -59,13 +61,13 @@ def check(names: dict[str, Any]) -> str:
     return f"Over {len(GRADIENTS)} steps, sent plus memory is the sum of all gradients (to {lost:.0e})."
 
 
-def _fault(found: np.ndarray, began: np.ndarray, gradient: np.ndarray, sent: Any) -> str:
+def _fault(answer: np.ndarray, began: np.ndarray, gradient: np.ndarray, sent: Any) -> str:
     wanted = gradient + began
-    if np.allclose(found, began):
+    if np.allclose(answer, began):
         return "It did not change: `memory[:] = ...` writes into the array, `memory = ...` only renames."
-    if np.allclose(found, gradient - sent):
+    if np.allclose(answer, gradient - sent):
         return "What memory held before is lost: subtract from gradient and memory together."
-    if np.allclose(found, began + wanted - sent):
+    if np.allclose(answer, began + wanted - sent):
         return "The rest already contains the old memory, so it is there twice: replace it, do not add."
     return "It must be what should have been sent, minus what was sent."
 

@@ -30,16 +30,16 @@ def _wanted(wants: tuple[int, ...], budget: int) -> list[int]:
     return shares
 
 
-def _sentence(wants: tuple[int, ...], budget: int, found: list[int]) -> str:
+def _sentence(wants: tuple[int, ...], budget: int, answer: list[int]) -> str:
     """What is wrong with these shares."""
-    if sum(found) > budget:
-        return f"Together these are {sum(found)}, more than the budget."
-    if any(want == 1 and not share for want, share in zip(wants, found, strict=True)):
+    if sum(answer) > budget:
+        return f"Together these are {sum(answer)}, more than the budget."
+    if any(want == 1 and not share for want, share in zip(wants, answer, strict=True)):
         return "A request that wants a single token waits behind a prompt: it must get its token first."
-    if any(share > want for want, share in zip(wants, found, strict=True)):
+    if any(share > want for want, share in zip(wants, answer, strict=True)):
         return "A request got more than it wants."
     first = next((i for i, want in enumerate(wants) if want > 1), 0)
-    if not found[first] and _wanted(wants, budget)[first]:
+    if not answer[first] and _wanted(wants, budget)[first]:
         return "A prompt that does not fit as a whole may be cut: it gets what is left."
     return "The rest goes to the prompts in order: the second gets tokens only after the first has all."
 
@@ -48,12 +48,14 @@ def check(names: dict[str, Any]) -> str:
     """Steps with and without prompts, with room and without."""
     for wants, budget in CASES:
         made = Call((list(wants), budget))
-        found = call(names[NAME], NAME, made)
-        if not isinstance(found, (list, tuple)) or len(found) != len(wants):
-            raise Wrong(f"`{made.written(NAME)}` gave {shown(found)}; wanted a list of {len(wants)} numbers.")
-        if list(found) != _wanted(wants, budget):
-            said = _sentence(wants, budget, list(found))
+        answer = call(names[NAME], NAME, made)
+        if not isinstance(answer, (list, tuple)) or len(answer) != len(wants):
             raise Wrong(
-                f"`{made.written(NAME)}` gave {shown(found)}; wanted {_wanted(wants, budget)}. {said}"
+                f"`{made.written(NAME)}` gave {shown(answer)}; wanted a list of {len(wants)} numbers."
+            )
+        if list(answer) != _wanted(wants, budget):
+            advice = _sentence(wants, budget, list(answer))
+            raise Wrong(
+                f"`{made.written(NAME)}` gave {shown(answer)}; wanted {_wanted(wants, budget)}. {advice}"
             )
     return "Each step computes as many tokens as the budget allows, and nobody who wants one waits."

@@ -24,7 +24,7 @@ class _Case:
 
     def slot(self, position: int, table: list[int]) -> Any:
         """A call, and what is true of every answer: whole blocks, and a slot in the last of them."""
-        found = call(self.function, NAME, Call((position, table, self.blocks)))
+        answer = call(self.function, NAME, Call((position, table, self.blocks)))
         where = f"`slot_for({position}, table, blocks)` with blocks of {SIZE}"
         wanted = position // SIZE + 1
         if len(table) > wanted:
@@ -34,15 +34,15 @@ class _Case:
         if len(table) < wanted:
             raise Wrong(f"{where} left {len(table)} blocks in the table; the token needs {wanted}.")
         slot = table[-1] * SIZE + position % SIZE
-        if found == position != slot:
+        if answer == position != slot:
             raise Wrong(
                 f"{where} gave {position}, the place in the sequence; its block is number {table[-1]}."
             )
-        if found != slot or isinstance(found, bool):
+        if answer != slot or isinstance(answer, bool):
             raise Wrong(
-                f"{where} gave {shown(found)}; wanted {slot}: block {table[-1]}, place {position % SIZE}."
+                f"{where} gave {shown(answer)}; wanted {slot}: block {table[-1]}, place {position % SIZE}."
             )
-        return found
+        return answer
 
 
 def check(names: dict[str, Any]) -> str:

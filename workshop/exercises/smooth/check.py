@@ -94,40 +94,44 @@ def _one(function: Any, case: tuple[Any, ...]) -> None:
 
     x_max, before, weights, alpha = case
     given = (x_max.clone(), before.clone(), [weight.clone() for weight in weights], alpha)
-    found = call(function, "smooth", Call(given))
-    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], torch.Tensor):
-        raise Wrong(f"`smooth` gave {shown(found)}; wanted two: `before`, divided, and a list of weights.")
-    found = (found[0], list(found[1]))
+    answers = call(function, "smooth", Call(given))
+    if not isinstance(answers, tuple) or len(answers) != 2 or not isinstance(answers[0], torch.Tensor):
+        raise Wrong(f"`smooth` gave {shown(answers)}; wanted two: `before`, divided, and a list of weights.")
+    answers = (answers[0], list(answers[1]))
     wanted = _right(*case)
-    if _same(found, wanted):
+    if _same(answers, wanted):
         return
-    ratio = found[0] / before
+    ratio = answers[0] / before
     factors = [each.flatten()[0] if each.ndim else each for each in ratio]
     made = [round(float(1 / factor), 4) for factor in factors]
-    asked = [round(value, 4) for value in _s(x_max, weights, alpha).tolist()]
-    raise Wrong(f"`before` is divided by {shown(made)}; wanted {shown(asked)}. {_why(found, case)}".rstrip())
+    right = [round(value, 4) for value in _s(x_max, weights, alpha).tolist()]
+    raise Wrong(
+        f"`before` is divided by {shown(made)}; wanted {shown(right)}. {_why(answers, case)}".rstrip()
+    )
 
 
-def _same(found: Answer, wanted: Answer) -> bool:
+def _same(answer: Answer, wanted: Answer) -> bool:
     import torch
 
-    pairs = list(zip([found[0], *found[1]], [wanted[0], *wanted[1]], strict=False))
-    return len(found[1]) == len(wanted[1]) and all(
+    pairs = list(zip([answer[0], *answer[1]], [wanted[0], *wanted[1]], strict=False))
+    return len(answer[1]) == len(wanted[1]) and all(
         a.shape == b.shape and torch.allclose(a, b.to(a.dtype), rtol=1e-6, atol=1e-12) for a, b in pairs
     )
 
 
-def _why(found: Answer, case: tuple[Any, ...]) -> str:
+def _why(answer: Answer, case: tuple[Any, ...]) -> str:
     """What has been done instead."""
     import torch
 
     _, before, weights, _ = case
     for mistake, sentence in MISTAKES:
-        if _same(found, mistake(*case)):
+        if _same(answer, mistake(*case)):
             return sentence
-    per_row = (before / found[0]).reshape(len(before), -1)[:, 0]
-    if torch.allclose(found[1][0], weights[0] * per_row) and len(weights) > 1:
+    per_row = (before / answer[0]).reshape(len(before), -1)[:, 0]
+    if torch.allclose(answer[1][0], weights[0] * per_row) and len(weights) > 1:
         return "The weights read one input, so they share one s: the largest over all of them."
-    if any(not torch.allclose(new, weight * per_row) for new, weight in zip(found[1], weights, strict=False)):
+    if any(
+        not torch.allclose(new, weight * per_row) for new, weight in zip(answer[1], weights, strict=False)
+    ):
         return "The products change: multiply the weights' columns by the s that divides `before`."
     return ""

@@ -118,21 +118,21 @@ def _check_gradient(function: Any, student: Any, teacher: Any, t: float) -> None
     wanted = t * ((student / t).softmax(-1) - (teacher / t).softmax(-1)) / len(student)
     student = student.clone().requires_grad_()
     with torch.enable_grad():
-        (found,) = torch.autograd.grad(function(student, teacher.clone(), t), student)
-    if not torch.allclose(found, wanted, rtol=1e-4, atol=1e-6):
+        (answer,) = torch.autograd.grad(function(student, teacher.clone(), t), student)
+    if not torch.allclose(answer, wanted, rtol=1e-4, atol=1e-6):
         raise Wrong("The loss is right, but not its gradient: the student is detached somewhere.")
 
 
 def check(names: dict[str, Any]) -> str:
     """Four random cases, the gradient of one, and a perfect student."""
     cases = _cases()
-    found = [_given(names[NAME], *case) for case in cases]
+    answers = [_given(names[NAME], *case) for case in cases]
     wanted = [_loss(*case) for case in cases]
-    if not _same(found, wanted):
-        said = next((s for formula, s in MISTAKES if _same(found, [formula(*c) for c in cases])), "")
-        where = next(i for i in range(len(cases)) if not _same(found[i : i + 1], wanted[i : i + 1]))
-        said = f"gave {found[where]:.5f}; wanted {wanted[where]:.5f}. {said}".rstrip()
-        raise Wrong(f"At temperature {cases[where][2]:g} it {said}")
+    if not _same(answers, wanted):
+        advice = next((s for formula, s in MISTAKES if _same(answers, [formula(*c) for c in cases])), "")
+        where = next(i for i in range(len(cases)) if not _same(answers[i : i + 1], wanted[i : i + 1]))
+        advice = f"gave {answers[where]:.5f}; wanted {wanted[where]:.5f}. {advice}".rstrip()
+        raise Wrong(f"At temperature {cases[where][2]:g} it {advice}")
     _check_gradient(names[NAME], *cases[0])
     logits = 1000 * cases[0][1]
     perfect = _given(names[NAME], logits, logits, 1.0)
@@ -144,6 +144,6 @@ def check(names: dict[str, Any]) -> str:
     return "A perfect student has a loss of 0, and the gradient about keeps its size at a high temperature."
 
 
-def _same(found: list[float], wanted: list[float]) -> bool:
-    pairs = zip(found, wanted, strict=True)  # an answer may compute in fp32
+def _same(answer: list[float], wanted: list[float]) -> bool:
+    pairs = zip(answer, wanted, strict=True)  # an answer may compute in fp32
     return all(math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-6) for one, other in pairs)

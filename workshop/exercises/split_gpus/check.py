@@ -59,7 +59,7 @@ MISTAKES: tuple[tuple[Callable[[Times], int], str], ...] = (
 def check(names: dict[str, Any]) -> str:
     """Ten pairs of times, with few GPUs and with many."""
     function = names[NAME]
-    found = []
+    answers = []
     for case in CASES:
         made = Call(case)
         value = number(call(function, NAME, made), made.written(NAME))
@@ -67,15 +67,15 @@ def check(names: dict[str, Any]) -> str:
             raise Wrong(
                 f"`{made.written(NAME)}` gave {value:g}; at least 1 GPU writes, and at least 1 trains."
             )
-        found.append(int(value))
+        answers.append(int(value))
     wanted = [_wanted(case) for case in CASES]
-    if found != wanted:
-        said = next((s for rule, s in MISTAKES if found == [rule(case) for case in CASES]), "")
-        where = next(i for i in range(len(CASES)) if found[i] != wanted[i])
+    if answers != wanted:
+        advice = next((s for rule, s in MISTAKES if answers == [rule(case) for case in CASES]), "")
+        where = next(i for i in range(len(CASES)) if answers[i] != wanted[i])
         case = CASES[where]
         raise Wrong(
-            f"`{Call(case).written(NAME)}` gave {found[where]}: a step of "
-            f"{_seconds(found[where], case):.3g} s; with {wanted[where]} it is "
-            f"{_seconds(wanted[where], case):.3g} s. {said}".rstrip()
+            f"`{Call(case).written(NAME)}` gave {answers[where]}: a step of "
+            f"{_seconds(answers[where], case):.3g} s; with {wanted[where]} it is "
+            f"{_seconds(wanted[where], case):.3g} s. {advice}".rstrip()
         )
     return f"{len(CASES)} splits, none of them could be quicker"

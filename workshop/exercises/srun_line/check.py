@@ -47,17 +47,17 @@ def _judge(line: str, written: str, num_nodes: int, ranks_per_node: int) -> None
 
 def _flags(words: list[str]) -> dict[str, str]:
     """Flag (without dashes, with - for _) to value, whether joined by =, by a space, or like -n2."""
-    found: dict[str, str] = {}
+    answer: dict[str, str] = {}
     for word, after in zip(words, [*words, ""][1:], strict=True):
         if not word.startswith("-"):
             continue
         if word[:2] in _SHORT and word[2:].isdigit():
-            found[_SHORT[word[:2]]] = word[2:]
+            answer[_SHORT[word[:2]]] = word[2:]
             continue
         flag, equals, value = word.partition("=")
         name = _SHORT.get(flag, flag.lstrip("-").replace("_", "-"))
-        found[name] = value if equals else after
-    return found
+        answer[name] = value if equals else after
+    return answer
 
 
 def _whole(flags: dict[str, str], name: str, usual: int, written: str) -> int:
@@ -89,10 +89,10 @@ def _started(
 
 def _met(written: str, flags: dict[str, str], num_nodes: int) -> None:
     """Would the torchruns find one another, and nobody else?"""
-    told = _whole(flags, "nnodes", 1, written)
-    if told != num_nodes:
+    nodes = _whole(flags, "nnodes", 1, written)
+    if nodes != num_nodes:
         raise Wrong(
-            f"`{written}`: each torchrun expects {told} node{'s' * (told > 1)}, so there would be "
+            f"`{written}`: each torchrun expects {nodes} node{'s' * (nodes > 1)}, so there would be "
             f"{num_nodes} worlds that do not know of each other (or one that waits). Add --nnodes."
         )
     endpoint = flags.get("rdzv-endpoint", "")

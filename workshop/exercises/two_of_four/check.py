@@ -25,18 +25,18 @@ def _plain(score: Any) -> Any:
     return mask
 
 
-def _sentence(score: Any, found: Any) -> str:
+def _sentence(score: Any, answer: Any) -> str:
     """What a wrong mask would have been right for."""
     import numpy as np
 
-    if np.array_equal(found, ~_plain(score)):
+    if np.array_equal(answer, ~_plain(score)):
         return "The mask keeps the two lowest of each group: keep the two highest."
-    if np.array_equal(found, score > np.median(score, axis=1, keepdims=True)):
+    if np.array_equal(answer, score > np.median(score, axis=1, keepdims=True)):
         return "Half of each row stays, but at any place: a kernel needs two in every group."
     down = _plain(score.T.copy()).T
-    if np.array_equal(found, down):
+    if np.array_equal(answer, down):
         return "The groups lie down the columns: neighbors are inputs of one output, along a row."
-    per_group = found.reshape(-1, 4).sum(1)
+    per_group = answer.reshape(-1, 4).sum(1)
     if np.all(per_group == per_group[0]) and per_group[0] != 2:
         return f"Every group keeps {int(per_group[0])} of four; it should keep two."
     if np.any(per_group != 2):
@@ -52,11 +52,11 @@ def check(names: dict[str, Any]) -> str:
     matrix = np.random.default_rng(0).random((8, 24))
     for score in (matrix, row):
         given = score.copy()
-        found = call(names[NAME], NAME, Call((given,)))
-        if not isinstance(found, np.ndarray) or found.shape != score.shape or found.dtype != bool:
-            raise Wrong(f"It gave {shown(found)}; wanted a boolean array of shape {score.shape}.")
+        answer = call(names[NAME], NAME, Call((given,)))
+        if not isinstance(answer, np.ndarray) or answer.shape != score.shape or answer.dtype != bool:
+            raise Wrong(f"It gave {shown(answer)}; wanted a boolean array of shape {score.shape}.")
         if not np.array_equal(given, score):
             raise Wrong("The scores were changed. Make a new array for the mask.")
-        if not np.array_equal(found, _plain(score)):
-            raise Wrong(f"Of {score.shape[0]} rows of {score.shape[1]}: {_sentence(score, found)}")
+        if not np.array_equal(answer, _plain(score)):
+            raise Wrong(f"Of {score.shape[0]} rows of {score.shape[1]}: {_sentence(score, answer)}")
     return "Two of every four stay, so a kernel has to store only 2 values and 2 places of 2 bits."

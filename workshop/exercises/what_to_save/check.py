@@ -21,17 +21,17 @@ MISSING = {
 
 def check(reports: list[dict[str, Any]]) -> str:
     """On every rank: what was saved did not move, every part was taken up, and the losses are equal."""
-    for rank, said in enumerate(reports):
-        if said["moved"]["weights"]:
+    for rank, report in enumerate(reports):
+        if report["moved"]["weights"]:
             raise Wrong(
                 f"On rank {rank} the state moved while training went on: `state_dict()` gives the run's own "
                 "tensors. Return a copy."
             )
-        lost = [sentence for part, sentence in MISSING.items() if not said["taken_up"][part]]
+        lost = [sentence for part, sentence in MISSING.items() if not report["taken_up"][part]]
         if lost:
             raise Wrong(f"On rank {rank}: {' '.join(lost)}")
-        if said["resumed"] != said["unbroken"]:
+        if report["resumed"] != report["unbroken"]:
             raise Wrong(
-                f"On rank {rank} the losses were {said['unbroken']} and after going on {said['resumed']}."
+                f"On rank {rank} the losses were {report['unbroken']} and after going on {report['resumed']}."
             )
     return f"{len(reports[0]['unbroken'])} losses on {len(reports)} ranks, equal to the last bit."

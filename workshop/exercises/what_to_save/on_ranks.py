@@ -69,11 +69,11 @@ def try_on_rank(state_of: Callable[..., Any], go_on: Callable[..., Any]) -> None
     torch.manual_seed(99 + rank)
     other = SmallRun(5)
     go_on(other, state)
-    found = copy.deepcopy(_parts(other))
+    restored = copy.deepcopy(_parts(other))
     report(
         check={
-            "taken_up": {name: _equal(found[name], truth[name]) for name in truth},
-            "moved": {name: _equal(found[name], final[name]) for name in truth},
+            "taken_up": {name: _equal(restored[name], truth[name]) for name in truth},
+            "moved": {name: _equal(restored[name], final[name]) for name in truth},
             "unbroken": unbroken,
             "resumed": [other.step() for _ in range(AFTER)],
         }

@@ -40,12 +40,12 @@ WHY = {
 
 def check(names: dict[str, Any]) -> str:
     """Each expression in turn; the first that is wrong is explained."""
-    said = call(names["which_copy"], "which_copy", Call(()))
-    if not isinstance(said, dict):
-        raise Wrong(f"`which_copy()` gave {shown(said)}; wanted a dict from expression to True or False.")
+    advice = call(names["which_copy"], "which_copy", Call(()))
+    if not isinstance(advice, dict):
+        raise Wrong(f"`which_copy()` gave {shown(advice)}; wanted a dict from expression to True or False.")
     for expression, copies in TRUTH.items():
-        if expression not in said:
+        if expression not in advice:
             raise Wrong(f"`{expression}` is missing from the answer.")
-        if bool(said[expression]) is not copies:
+        if bool(advice[expression]) is not copies:
             raise Wrong(f"`{expression}` {'copies' if copies else 'does not copy'}. {WHY[expression]}")
     return f"Of {len(TRUTH)} expressions {sum(TRUTH.values())} copy. Strides explain each of them."

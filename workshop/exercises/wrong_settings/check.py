@@ -22,11 +22,11 @@ HINTS_BY_FILE = {
 
 def check(names: dict[str, Any]) -> str:
     """One answer after the other, in the order of the letters."""
-    found = call(names["wrong_settings"], "wrong_settings", Call(()))
-    if not isinstance(found, dict) or set(found) != set(FILES):
-        raise Wrong(f"`wrong_settings()` gave {shown(found)}; wanted a dictionary with the keys a to f.")
+    result = call(names["wrong_settings"], "wrong_settings", Call(()))
+    if not isinstance(result, dict) or set(result) != set(FILES):
+        raise Wrong(f"`wrong_settings()` gave {shown(result)}; wanted a dictionary with the keys a to f.")
     for letter, keys in ANSWERS.items():
-        answer = str(found[letter]).strip().split(".")[-1].split(":")[0]
+        answer = str(result[letter]).strip().split(".")[-1].split(":")[0]
         if answer in keys:
             continue
         if answer == NOTHING:

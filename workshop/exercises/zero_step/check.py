@@ -25,11 +25,11 @@ def check(reports: list[dict[str, Any]]) -> str:
 def _one_part(rank: int, report: dict[str, Any]) -> None:
     part, seen = report["part_length"], report["updated"]
     if seen != [part]:
-        told = (
+        what = (
             f"`update` was called {len(seen)} times" if len(seen) != 1 else f"`update` got {seen[0]:,} values"
         )
         raise Wrong(
-            f"On rank {rank} {told}; wanted one call with the {part:,} values of this rank's part. The "
+            f"On rank {rank} {what}; wanted one call with the {part:,} values of this rank's part. The "
             "optimizer keeps moments for all values that it is given."
         )
 
@@ -39,14 +39,17 @@ def _right_weights(rank: int, report: dict[str, Any]) -> None:
     if held == wanted:
         return
     own = slice(rank * report["part_length"], (rank + 1) * report["part_length"])
-    told = f"The weights on rank {rank} are now {shown(held)}; wanted {shown(wanted)}. "
+    difference = f"The weights on rank {rank} are now {shown(held)}; wanted {shown(wanted)}. "
     if held == other:
-        raise Wrong(told + "That is a step with the sum of the gradients: divide by the number of ranks.")
+        raise Wrong(
+            difference + "That is a step with the sum of the gradients: divide by the number of ranks."
+        )
     if held[own] == wanted[own]:
         raise Wrong(
-            told + "This rank's own part is right, the parts of the other ranks are missing (all_gather)."
+            difference
+            + "This rank's own part is right, the parts of the other ranks are missing (all_gather)."
         )
-    raise Wrong(told + "This rank's own part is wrong: its gradient must be the mean over all ranks.")
+    raise Wrong(difference + "This rank's own part is wrong: its gradient must be the mean over all ranks.")
 
 
 def _nth(count: int) -> str:

@@ -190,22 +190,22 @@ def bits_held(
     """
     figure, axis = new_figure(6.6, 3.2)
     values = list(next(iter(runs.values())))
-    for index, (name, found) in enumerate(runs.items()):
+    for index, (name, bits) in enumerate(runs.items()):
         colour = rank_colour(index)
-        means = {x: sum(row) / len(row) for x, row in found.items()}
+        means = {x: sum(row) / len(row) for x, row in bits.items()}
         axis.semilogx(list(means), list(means.values()), color=colour, label=name)
-        points = [(x, y) for x, row in found.items() for y in row]
+        points = [(x, y) for x, row in bits.items() for y in row]
         axis.plot(*zip(*points, strict=True), color=colour, marker="o", markersize=5, linestyle="none")
     for name, most in limits.items():
         axis.plot(values, list(most), color="#888888", linestyle="--", linewidth=1, label=name)
     axis.set_xticks(values, [f"{x:g}" for x in values])
     axis.minorticks_off()
-    axis.set_ylim(0, 1.25 * max(y for found in runs.values() for row in found.values() for y in row))
+    axis.set_ylim(0, 1.25 * max(y for bits in runs.values() for row in bits.values() for y in row))
     name_axes(axis, along, "bits known, per parameter")
     legend(figure, len(runs) + len(limits))
     words = "; ".join(
-        f"{name}: " + ", ".join(f"{sum(row) / len(row):.2f} at {x:g}" for x, row in found.items())
-        for name, found in runs.items()
+        f"{name}: " + ", ".join(f"{sum(row) / len(row):.2f} at {x:g}" for x, row in bits.items())
+        for name, bits in runs.items()
     )
     return Picture(figure, f"bits known, per parameter, by {along}; {words}")
 
