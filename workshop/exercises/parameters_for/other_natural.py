@@ -7,7 +7,7 @@ def parameters_for(
     choices: list[int],
     bits_per_parameter: float,
 ) -> int:
-    """Parameters of a model that knows the name and every attribute of so many people."""
+    """Parameters of a model that knows the names and attributes of so many people."""
     nats = math.log(num_names) - math.log(num_people)
     for count in choices:
         nats += math.log(count)

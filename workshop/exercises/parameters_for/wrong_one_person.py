@@ -7,7 +7,7 @@ def parameters_for(
     choices: list[int],
     bits_per_parameter: float,
 ) -> int:
-    """Parameters of a model that knows the name and every attribute of so many people."""
+    """Parameters of a model that knows the names and attributes of so many people."""
     names = num_people * math.log2(num_names / num_people)
     values = sum(math.log2(count) for count in choices)
     return math.ceil((names + values) / bits_per_parameter)
