@@ -44,7 +44,7 @@ def test_run_all(page: LabPage) -> None:
     failed = [cell for cell in cells if any(out["output_type"] == "error" for out in cell["outputs"])]
     assert ["rank 1 has had enough" in "".join(cell["source"]) for cell in failed] == [True]
     expect(page.output('beside("total"')).to_contain_text(re.compile("yours.*10.*right"))
-    expect(page.output(EXERCISE)).to_contain_text("Together the ranks must take each item once")
+    expect(page.output(EXERCISE)).to_contain_text("Together the ranks must take each item exactly once")
     page.output("show.predicted_and_measured").scroll_into_view_if_needed()
     page.shot("predicted_and_measured")
 
