@@ -56,25 +56,25 @@ def measure(spec: ModelSpec, ranks: int, how: argparse.Namespace) -> dict[str, A
     flags = ["--bf16", "--compile"] if how.gpu else []
     arguments = ("--model", json.dumps(fields), *map(str, shape), "--rounds", str(how.rounds), *flags)
     script = launch.Script(RANK_PROGRAM, arguments)
-    result_of = launch.torchrun(script, ranks, limits=launch.Limits(timeout=how.timeout))
+    trained = launch.torchrun(script, ranks, limits=launch.Limits(timeout=how.timeout))
     slowest = {
         kind: {
             name: [
-                max(result_of[rank][kind][name][turn] for rank in range(ranks)) for turn in range(how.rounds)
+                max(trained[rank][kind][name][turn] for rank in range(ranks)) for turn in range(how.rounds)
             ]
-            for name in result_of[0]["seconds"]
+            for name in trained[0]["seconds"]
         }
         for kind in ("seconds", "cpu_seconds")
     }
-    check_same_work(result_of[0]["losses"])
+    check_same_work(trained[0]["losses"])
     tokens = ranks * how.micro_batch * how.seq_len
     return {
         "model": spec.name,
         "num_params": spec.num_params,
         "ranks": ranks,
         "tokens_per_step": tokens,
-        "device": result_of.device,
-        "loss": result_of[0]["losses"],
+        "device": trained.device,
+        "loss": trained[0]["losses"],
         "tokens_per_second": {n: tokens / statistics.median(s) for n, s in slowest["seconds"].items()},
         "ratio": ratios(slowest["seconds"]),
         "cpu_ratio": ratios(slowest["cpu_seconds"]),

@@ -137,15 +137,20 @@ def joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 def make(source: Path, lessons: Path) -> float:
     """Write the executed notebook of ``source``; the seconds it took."""
-    target = notebook_of(source, lessons)
-    present = nbformat.read(target, as_version=4) if target.exists() else None
-    notebook = paired(source, present)
+    target, _, notebook = _pair(source, lessons)
     target.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     run_notebook(notebook, target.parent)
     took = time.monotonic() - started
     _write(notebook, target)
     return took
+
+
+def _pair(source: Path, lessons: Path) -> tuple[Path, NotebookNode | None, NotebookNode]:
+    """Where the notebook of ``source`` stands, what stands there, and what shall."""
+    target = notebook_of(source, lessons)
+    present = nbformat.read(target, as_version=4) if target.exists() else None
+    return target, present, paired(source, present)
 
 
 def renew_records(chosen: list[Path], lessons: Path) -> list[str]:
@@ -159,9 +164,7 @@ def renew_records(chosen: list[Path], lessons: Path) -> list[str]:
     """
     pairs, problems = [], []
     for source in chosen:
-        target = notebook_of(source, lessons)
-        present = nbformat.read(target, as_version=4) if target.exists() else None
-        notebook = paired(source, present)
+        target, present, notebook = _pair(source, lessons)
         pairs.append((target, notebook))
         if present is None or _others(notebook) != _others(present):
             problems.append(f"{source.stem}: other cells are not as they were executed; execute the lesson")
@@ -190,9 +193,7 @@ def renew_prose(chosen: list[Path], lessons: Path) -> list[str]:
     """
     pairs, problems = [], []
     for source in chosen:
-        target = notebook_of(source, lessons)
-        present = nbformat.read(target, as_version=4) if target.exists() else None
-        notebook = paired(source, present)
+        target, present, notebook = _pair(source, lessons)
         pairs.append((target, notebook))
         if present is None or _code(notebook) != _code(present):
             problems.append(f"{source.stem}: its code is not as it was executed; execute the lesson")

@@ -265,13 +265,13 @@ def sources(root: Path = ROOT) -> Iterator[tuple[str, str]]:
 
 def too_new(uses: Iterable[Use], new: Mapping[str, str]) -> list[str]:
     """Each use of a name of the record, with the version that it wants."""
-    too_new_uses = []
+    problems = []
     for use in uses:
         names = (*(f"{use.name}({word}" for word in use.keywords), use.name, *outer_names(use.name))
-        too_new_uses += [
+        problems += [
             f"{name.replace('(', '(..., ')} is of torch {new[name]}" for name in names if name in new
         ]
-    return too_new_uses
+    return problems
 
 
 # ---------------------------------------------------------------------------- the installed torch

@@ -35,10 +35,10 @@ def table(folder: Path) -> str:
         lines += ["", f"{NAMES[name]}: {record['status']} ({about})"]
         if record.get("note"):
             lines.append(f"  {record['note']}")
-        for part, part_record in record["parts"].items():
-            if part_record["status"] != "done":
-                lines.append(f"  {part}: {part_record['status']}: {part_record.get('why', '')[:150]}")
-            for row in part_record["rows"]:
+        for part, entry in record["parts"].items():
+            if entry["status"] != "done":
+                lines.append(f"  {part}: {about['status']}: {entry.get('why', '')[:150]}")
+            for row in entry["rows"]:
                 lines.append(_line(part, row))
     return "\n".join(lines).strip() or f"no record in {folder}"
 

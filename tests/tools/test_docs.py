@@ -1,5 +1,6 @@
 """The pages of `make docs`, built once: nothing is missing, nothing leads nowhere, nothing comes from elsewhere."""
 
+import ast
 import base64
 import json
 import re
@@ -12,13 +13,18 @@ from tools.docs.build import ROOT, build
 from tools.docs.checked import check
 from tools.docs.import_picture import draw, rows_of
 from tools.docs.lessons import MOVES, as_page, read_lessons
-from tools.docs.positions import MEASURED, OF_THE_TEXT, WIDGET, slider_html
+from tools.docs.positions import MEASURED, OF_THE_TEXT, WIDGET, slider_html, stands_on
 from tools.docs.positions import draw as positions_of
 from tools.docs.reference import marked_up
 from tools.docs.rooms import read_house
 from tools.docs.tables import benchmark_page, shown
 
 LESSONS = read_lessons(ROOT / "notebooks")
+
+
+def test_a_slider_stands_on_what_a_loop_fills_and_on_what_that_takes():
+    above = ["seconds = [3, 4]", "calls = {}", "for n in seconds:\n    calls[n] = n + 1", "other = 5"]
+    assert [ast.unparse(one) for one in stands_on("draw(calls)", above)] == above[:3]
 
 
 @pytest.fixture(scope="module")

@@ -96,8 +96,8 @@ class Cells:
             "data": {"shard": "int"},
             "context": {"method": "str"},
         }
-        head, options_found = split(column, self.text(column), options.get(column, {}))
-        return (int(parse(column, head, "int")) if head else 0), options_found
+        head, settings = split(column, self.text(column), options.get(column, {}))
+        return (int(parse(column, head, "int")) if head else 0), settings
 
 
 def record_of(row: Row) -> MeasuredRun:

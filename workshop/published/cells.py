@@ -81,8 +81,8 @@ def check_devices(devices: int, **degrees: int) -> None:
     for degree in degrees.values():
         product *= degree
     if product != devices:
-        product_of = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
-        raise NotPredictable(f"{product_of} is {product}, not the row's {devices} devices")
+        degrees_in_words = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
+        raise NotPredictable(f"{degrees_in_words} is {product}, not the row's {devices} devices")
 
 
 def accumulation(total: int, micro: int, data: int) -> int:
@@ -148,8 +148,8 @@ def memory(quantity: str, unit: str = "") -> Measure:
 def amount(cell: str) -> float:
     """Bytes of a cell such as "18.9 GiB"."""
     for unit, size in (("GiB", GIB), ("GB", GB), ("MiB", 2**20), ("MB", 10**6)):
-        head, unit_there, _ = cell.partition(unit)
-        if unit_there:
+        head, is_there, _ = cell.partition(unit)
+        if is_there:
             try:
                 return float(head.strip()) * size
             except ValueError:

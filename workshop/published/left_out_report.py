@@ -223,25 +223,23 @@ def kinds_of(rows: Sequence[LeftOut]) -> dict[str, list[LeftOut]]:
 
 def targets(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> list[Target]:
     """What was asked of the predictor with one source left out at a time."""
-    reached_targets = []
+    lines = []
     for kind, (every, each) in {"time": (0.08, 0.10), "memory, allocated": (0.06, 0.10)}.items():
         means = by_regime(kinds_of(rows)[kind], "source")
         over_all = means.pop("all").left_out[0]
-        reached_targets.append(
-            Target(f"{kind}: mean over all rows at most {every:.0%}", over_all, over_all <= every)
-        )
+        lines.append(Target(f"{kind}: mean over all rows at most {every:.0%}", over_all, over_all <= every))
         for name, one in means.items():
             if one.rows >= ENOUGH:
                 reached = one.left_out[0]
-                reached_targets.append(Target(f"{kind}: {name} at most {each:.0%}", reached, reached <= each))
+                lines.append(Target(f"{kind}: {name} at most {each:.0%}", reached, reached <= each))
     right = np.mean([x.predicted for x in memory_lines(records)[0] if x.quantity == VERDICT])
-    reached_targets.append(Target("verdicts of fits: at least 97% right", float(right), bool(right >= 0.97)))
+    lines.append(Target("verdicts of fits: at least 97% right", float(right), bool(right >= 0.97)))
     for kind in ("time", "memory"):
         held = residuals.coverage(residuals.sample(rows, kind))
         for over in ("all rows", "mean of sources"):
             met = 0.75 <= held[over] <= 0.85
-            reached_targets.append(Target(f"intervals of {kind}: 75% to 85% inside, {over}", held[over], met))
-    return reached_targets
+            lines.append(Target(f"intervals of {kind}: 75% to 85% inside, {over}", held[over], met))
+    return lines
 
 
 def page(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> str:

@@ -69,14 +69,14 @@ def measured_on_gpu(stage: str, *words: str, device: str | None = None, folder: 
 
 def _about(record: dict[str, Any], parts: set[str]) -> tuple[str, str]:
     """Device, days and versions of these parts, with the part's name where it is one; and their notes."""
-    parts_told = [record["parts"][part] for part in sorted(parts)] or [{}]
+    chosen = [record["parts"][part] for part in sorted(parts)] or [{}]
     head = {
         "date": record["date"],
         "torch": record["machine"]["versions"]["torch"],
         "note": record.get("note"),
     }
     days, versions, notes = (
-        sorted({one.get(name, head[name]) or "" for one in parts_told}) for name in ("date", "torch", "note")
+        sorted({one.get(name, head[name]) or "" for one in chosen}) for name in ("date", "torch", "note")
     )
     where = f"{record['device']}, {' and '.join(days)}, torch {' and '.join(versions)}"
     return (f"{where}: {next(iter(parts))}" if len(parts) == 1 else where), "; ".join(filter(None, notes))

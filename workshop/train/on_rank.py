@@ -99,15 +99,15 @@ def initialise(module: nn.Module) -> None:
         GPT._initialise(module)
 
 
-def as_measurement(rank_measured: Measured, run: Run, settings: Settings, device: str) -> Measurement:
+def as_measurement(measured: Measured, run: Run, settings: Settings, device: str) -> Measurement:
     """What was measured as a record, with the times of a median step (the first is left out)."""
-    steps = rank_measured.steps[1:] or rank_measured.steps
+    steps = measured.steps[1:] or measured.steps
     phases = {
         name: statistics.median(getattr(step, f"{name}_seconds") for step in steps)
         for name in ("forward", "backward", "optimizer", "communication")
         if steps
     }
-    record = rank_measured.to_measurement(
+    record = measured.to_measurement(
         model=run.model.name,
         device=device,
         torch=str(torch.__version__),

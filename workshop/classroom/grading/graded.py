@@ -126,13 +126,11 @@ class Grader:
             return Verdict("unsolved", "the notebook has no cell for it.")
         answer = answers[exercise.name]
 
-        def run(exercise_: Exercise, source: str, namespace: dict[str, Any]) -> None:
-            before = [(f"{name} --solution", find(name).solution) for name in exercise_.needs]
-            before.append((f"{exercise_.name} --above", stands_on(source, answer.above)))
-            before += [
-                (name, answers[name].source) for name in exercise_.needs if _is_whole(answers.get(name))
-            ]
-            namespace.update(Answer(box).define(exercise_, source, before))
+        def run(wanted: Exercise, source: str, namespace: dict[str, Any]) -> None:
+            before = [(f"{name} --solution", find(name).solution) for name in wanted.needs]
+            before.append((f"{wanted.name} --above", stands_on(source, answer.above)))
+            before += [(name, answers[name].source) for name in wanted.needs if _is_whole(answers.get(name))]
+            namespace.update(Answer(box).define(wanted, source, before))
 
         if exercise.ranks:
             verdict = judge(exercise, answer.source, {}, launched=ranks.launched)

@@ -153,7 +153,7 @@ def _rows(run: Run, stage: Stage) -> tuple[Traffic, ...]:
             axis = "world" if call.ranks == run.layout.world_size else call.axis
             count, size = sums.get((call.name, axis, call.ranks), (0, 0.0))
             sums[call.name, axis, call.ranks] = count + call.times, size + call.times * call.num_bytes
-    return tuple(_row(*key, *sums_of_key) for key, sums_of_key in sums.items())
+    return tuple(_row(*key, *total) for key, total in sums.items())
 
 
 def _row(name: str, axis: str, ranks: int, count: float, payload: float) -> Traffic:
