@@ -136,7 +136,7 @@ assert (FORMATS["e4m3"].largest, FORMATS["e5m2"].largest) == (448, 57344)
 # You do not need to look at bits for this. Between two powers of two, a format is a ruler with equal steps. Find the size of the step, and
 # then count in steps.
 #
-# There is one more rule. A number exactly half way between two values goes to the one whose last mantissa bit is zero. This is called
+# There is one more rule. A number exactly halfway between two values goes to the one whose last mantissa bit is zero. This is called
 # **ties to even**. If ties were always rounded up, sums would drift. Python's `round` follows the same rule: `round(0.5) == 0` and
 # `round(1.5) == 2`.
 
@@ -486,8 +486,8 @@ for name, attended in (("by hand", by_hand), ("fused", fused)):
 # ## At scale
 #
 # The same arithmetic applies to models that do not fit on one device. How many H100s do you need to hold the weights, and nothing else?
-# (The "80 GB" in its name are counted in powers of two. Counted in the GB of $10^9$ bytes that we use here, a program can use a little more
-# than 80 GB; lesson 13 explains both units.)
+# (The "80 GB" in the H100's name are counted in powers of two. Counted in the GB of $10^9$ bytes that we use here, a program can use a
+# little more than 80 GB; lesson 13 explains both units.)
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -566,7 +566,8 @@ show.recorded_run("11_numbers_and_tensors")
 # %% [markdown]
 # ## What to take away
 #
-# - Exponent bits give range, and mantissa bits give digits. The relative error is at most $2^{-m-1}$ at any size within the range.
+# - Exponent bits give range, and mantissa bits give digits. The relative error is at most $2^{-m-1}$ at any size,
+#   as long as the format has all its digits.
 # - **bf16** has the range of fp32 and 8 bits of precision. **fp16** has more digits, and ends at 65,504 and near $10^{-7}$. **E4M3** ends
 #   at 448, **E5M2** at 57,344.
 # - 0.3952 becomes 0.395264 (fp16), 0.394531 (bf16), 0.40625 (E4M3), 0.375 (E5M2).

@@ -406,9 +406,9 @@ def mfu(
 
 
 # %% [markdown]
-# Next we train `TINY` for twenty steps of four short sequences. In turns with it we train a model of the same kind that is four times as
-# wide, and we time a large product to measure the peak. Your function then computes the MFU of both training logs: once over all steps but
-# the first, and once for the fastest step alone.
+# Next we train `TINY` for twenty steps of four short sequences. Its steps alternate with those of a model of the same kind that is four
+# times as wide, and with a large product that measures the peak. Your function then computes the MFU of both training logs: once over all
+# steps but the first, and once for the fastest step alone.
 
 # %%
 # %%guess small_mfu --unit %

@@ -100,7 +100,7 @@ assert sum(gib) == round(step_bytes(seven) / 2**30)
 # | output projection, and the dropout after it | its input; a mask |
 # | first layer of the MLP | its input |
 # | GELU | its input, which is four times as wide |
-# | second layer of the MLP | its input, which is as wide |
+# | second layer of the MLP | its input, which is also four times as wide |
 # | dropout | a mask |
 # | **attention core** | softmax's output, dropout's mask, dropout's output; each with $a s / h$ times as many values |
 #
@@ -620,7 +620,7 @@ beside("longest", calculated=longest["full"])
 #
 # ### Would a GPU choose the same kernels?
 #
-# For this model it cannot. Four query heads share one key head and one value head. The fused attention of a CPU can do that. The fused
+# For this model in fp32 it cannot. Four query heads share one key head and one value head. The fused attention of a CPU can do that. The fused
 # attention of a GPU can do it in 16 bits only (up to torch 2.13), and attention in plain products stores every score. How much memory would
 # that take?
 
@@ -730,7 +730,7 @@ assert far["rehearsal"][-2] < 0.01 < far["rehearsal"][-1] < 0.06
 # %% [markdown]
 # The rule is a short program (`workshop.predict.memory.allocator`), and nothing in it was fitted to the measurements. Of the 30 shapes, 29
 # are within one percent. The last one is 5 % too high. Many of its blocks have the same size, and which of them is taken depends on their
-# addresses, which come from the driver. With random addresses, its result is sometimes below the measurement and sometimes above it.
+# addresses, which come from the driver. With random addresses, the rule's result is sometimes below the measurement and sometimes above it.
 #
 # `rehearse` can tell you what your own program would reserve, if you tell it that there are GPUs (`pretend_cuda`). Here are two batches, of
 # the same length or of different lengths:

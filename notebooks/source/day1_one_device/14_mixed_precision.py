@@ -431,7 +431,7 @@ print("by hand and GradScaler: the same scale in every step, the same losses")
 # ## Compare
 #
 # Now we compare four recipes with the loop above: fp32; fp16 without a scale; fp16 with PyTorch's scaler and its defaults; and bf16. We use
-# three seeds for the data, to be sure that the result is not just luck.
+# three seeds for the data, to see whether the result is more than luck.
 
 # %%
 # %%guess recipe --choices fp16-alone,fp16-scaled,bf16

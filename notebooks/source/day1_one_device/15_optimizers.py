@@ -10,8 +10,8 @@
 #
 # ## Question
 #
-# A gradient tells you which way is down at this moment. An optimizer also *remembers*: it keeps the directions of earlier steps, and how
-# large the gradients were. In fp32, each number that it keeps for a weight takes 4 bytes. AdamW keeps two numbers a weight, so its state is
+# A gradient tells you which way is down at this moment. An optimizer also *remembers*: it keeps the directions of earlier steps and
+# the size of the gradients. In fp32, each number that it keeps for a weight takes 4 bytes. AdamW keeps two numbers a weight, so its state is
 # twice as large as the model. Does it have to be so large?
 
 # %%

@@ -454,8 +454,8 @@ class TiledAttention(PlainAttention):
 
 # %% [markdown]
 # (In this model two query heads share a key, which `enable_gqa` tells PyTorch. No tiled GPU kernel supports that in fp32: FlashAttention
-# requires 16 bits, and the other one requires equally many heads. PyTorch would then use plain attention without a warning. So on a GPU,
-# the code gives each query head a copy of its key.)
+# requires 16 bits, and the other tiled kernel requires as many key heads as query heads. PyTorch would then use plain attention without a
+# warning. So on a GPU, the code gives each query head a copy of its key.)
 
 # %%
 # %%guess scores --unit MiB
@@ -1227,7 +1227,7 @@ for shape in ("(16384, 2048)", "(8192, 8192)"):
 show.measured_on_gpu("kernels", "norm (16384", "norm (8192")
 
 # %% [markdown]
-# Your dozen lines take at most a quarter longer than the bytes require. The compiler's kernel is equally close, and both are faster than
+# Your dozen lines take at most a quarter longer than the bytes require. The same is true of the compiler's kernel, and both are faster than
 # PyTorch's own kernel. Eager takes more than five times as long as the bytes need, because each of its operators reads and writes a whole
 # matrix.
 #
@@ -1583,7 +1583,7 @@ for epoch in range(3):
     print(f"epoch {epoch}: mean loss {mean:.3f}, {speed:,.0f} real tokens/s")
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("16_faster_step")

@@ -694,7 +694,7 @@ with profile(activities=kinds, schedule=plan, on_trace_ready=written) as prof:
 # Python waits there, `data` includes the time of the step before.) What the device does with the work is in the trace.
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("17_profile_and_monitor")

@@ -76,7 +76,7 @@ mlp_adds = (nn.functional.silu(grid).square() * density).sum() / density.sum()
 print(f"an MLP adds a mean square of {mlp_adds:.3f}")
 
 # %% [markdown]
-# Attention adds an average over the earlier positions. If all positions held the same vector, this would add 1; if they differ, it adds
+# Attention adds an average over the positions so far. If all positions held the same vector, this would add 1; if they differ, it adds
 # less. As a rough estimate, assume that the two branches of a layer together add about 1.
 
 # %%
@@ -290,10 +290,10 @@ assert 6 < head[1] / head[0] < 10
 beside("moved", predicted=256 / 32, measured=steep[-1, 0] / steep[0, 0])
 
 # %% [markdown]
-# With one rate for all, a model that is eight times as wide moves seven to eight times as far in the layers, and thirteen times as far in
-# the logits. (Two changes add up in the logits: that of the head, and that of the stream which it reads. If only the head is trained, the
-# logits move about seven times as far.) So we know that the rate is too large for the wide model before we have compared a single loss.
-# Under µP, the activations move equally far at all widths. The check takes seconds.
+# With one rate for all, the activations of a model that is eight times as wide move seven to eight times as far in the layers, and thirteen
+# times as far in the logits. (Two changes add up in the logits: that of the head, and that of the stream which it reads. If only the head
+# is trained, the logits move about seven times as far.) So we know that the rate is too large for the wide model before we have compared a
+# single loss. Under µP, the activations move equally far at all widths. The check takes seconds.
 #
 # (Here the number of heads grows with the width. If each head grew wider instead, its scores would need $1/d$ in place of $1/\sqrt{d}$.)
 #
@@ -1141,7 +1141,7 @@ print(f"at {WIDE}: loss {train(WIDE, rate)[0]:.4f}, with one rate for all", end=
 print(f"{train(WIDE, rate, mup=False)[0]:.4f}")
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("18_scale_the_recipe")

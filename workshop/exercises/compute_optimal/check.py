@@ -37,7 +37,7 @@ MISTAKES: tuple[tuple[Law, str], ...] = (
     ),
     (
         lambda flops, a, b, alpha, beta: _balanced(flops, a / b, alpha, beta),
-        "There, the two terms are equal. At the minimum, their derivatives are: include alpha and beta.",
+        "Here the two terms are equal. At the minimum their derivatives are, which brings in alpha and beta.",
     ),
     (
         lambda flops, *law: flops / 6 / _right(flops, *law),
@@ -45,7 +45,7 @@ MISTAKES: tuple[tuple[Law, str], ...] = (
     ),
     (
         lambda flops, *_: math.sqrt(flops / 6),
-        "That gives parameters and tokens half each of the budget's powers of ten, whatever the law says.",
+        "That makes N equal to D, half of the budget's powers of ten for each, whatever the law says.",
     ),
     (
         lambda flops, a, b, alpha, beta: _right(flops, a, b, alpha, beta) ** (alpha + beta),

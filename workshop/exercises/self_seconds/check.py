@@ -73,7 +73,7 @@ MISTAKES = (
     ),
     (
         _outermost,
-        "Subtract an event's time from its parent (the innermost event around it), not the outermost's.",
+        "Subtract an event's time from its parent (the innermost event around it), not from the outermost.",
     ),
     (
         _overwritten,
