@@ -479,8 +479,8 @@ beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 
 # %% [markdown]
 # Both predictions have the right shape: flat while $\alpha$ dominates, and straight once $\beta$ does. But the prediction from the
-# ping-pong is too low, and the one from exchanges comes close. The addition is the smaller part of the difference. The larger part comes
-# from sending and receiving **at the same time**. A real network link has separate wires for each direction. Here there are no wires: in
+# ping-pong is too low, and the one from exchanges comes close. In the second prediction, the addition is the smaller part. What takes the
+# time is to send and receive **at the same time**. A real network link has separate wires for each direction. Here there are no wires: in
 # both directions a message is a copy in memory, and the same few cores make all the copies. So measure a link in the way you will use it.
 #
 # ## The same curve on a cluster
@@ -598,8 +598,8 @@ assert eight_adapters < predicted < one_adapter / 3
 
 # %% [markdown]
 # The predictor's time is longer than that of the ideal eight rings for two reasons: no network reaches its nominal rate, and the start
-# takes longer the more nodes there are. Your fits come from one node and from four, so they give only the order of magnitude. So the
-# all-reduce takes about a tenth of a second in every step, unless it is hidden behind backward.
+# takes longer the more nodes there are. Your fits come from one node and from four, so they give only the order of magnitude. In
+# every step, the all-reduce takes about a tenth of a second, unless it is hidden behind backward.
 #
 # ## Tomorrow's script
 #
@@ -655,7 +655,7 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("21_collectives", share_gpu=True)

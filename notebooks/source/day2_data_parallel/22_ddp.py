@@ -938,7 +938,7 @@ assert min(missed[0.05, 4]) > 0.3, "no seed arrives"
 # rate, it arrives at the same place, as long as the steps are so small that the gradient hardly changes. With large steps the rule breaks
 # down.
 #
-# Early in training this is the case, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some
+# The rule breaks down early in training, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some
 # batch size no rate helps: the gradient is almost exact, and more samples add nothing to it. With Adam, whose steps do not grow with the
 # gradient, the rule is $\sqrt{N}$ instead of N (Malladi et al., 2022).
 #
@@ -1181,7 +1181,7 @@ dist.barrier()  # nobody leaves before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("22_ddp", share_gpu=True)

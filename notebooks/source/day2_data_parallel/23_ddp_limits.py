@@ -93,7 +93,7 @@ assert len(wrapped.device_ids) == torch.accelerator.device_count()
 #
 # What must one rank hold to train with AdamW in fp32, without any activations? Go through a step (`15_optimizers` explains what AdamW
 # keeps), and note what is still in memory when `optimizer.step()` returns. One thing comes from DDP: it sends gradients from *buckets*.
-# These are separate memory, unless you set `gradient_as_bucket_view=True`, which stores the gradients in the buckets.
+# Buckets take memory of their own, unless you set `gradient_as_bucket_view=True`, which stores the gradients in the buckets.
 #
 # ### Exercise: the arithmetic
 
@@ -478,7 +478,7 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("23_ddp_limits", share_gpu=True)

@@ -11,8 +11,8 @@
 #
 # ## Question
 #
-# In `23_ddp_limits` a model no longer fitted, and more ranks did not help: every rank held the same numbers, so (N - 1) / N of all memory was spent
-# on copies. Suppose instead that every rank keeps only an Nth. What must the ranks then send each other, and what does that cost?
+# In `23_ddp_limits` a model did not fit, and more ranks did not help: every rank held the same numbers, so (N - 1) / N of all memory was spent on
+# copies. Suppose instead that every rank keeps only an Nth. What must the ranks then send each other, and what does that cost?
 
 # %%
 # %load_ext workshop
@@ -502,7 +502,7 @@ beside("free_stage_2", predicted=A + 1, measured=by_hand[0].four_2 / ring)
 # %% [markdown]
 # The bytes sent agree exactly, and the bytes held to 1 %. With one micro-batch, stages 1 and 2 send no more than stage 0. With A micro-batches,
 # stage 1 still sends **2** passes, stage 2 sends **A + 1** (gradients leave after every micro-batch), and stage 3 sends **3 A**. So stage 1 is
-# always free, and stage 2 is free only without accumulation.
+# free with and without accumulation, and stage 2 only without it.
 #
 # The next picture shows the peak of each stage, by part, measured with one micro-batch:
 

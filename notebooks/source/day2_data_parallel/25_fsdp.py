@@ -433,8 +433,8 @@ assert by_name["bf16"][1] < 0.8 * by_name["layers"][1]
 
 # %% [markdown]
 # The first three rows show the trade-off: the less memory a variant needs, the more bytes it sends. So do not ask which row saves most memory. Ask
-# which row sends least **among those that fit**. The next cell finds it for the rows in fp32 (bf16 would win in both cases), first under a generous memory limit, and
-# then under a limit that is just too small to keep all weights:
+# which row sends least **among those that fit**. The next cell finds it for the rows in fp32 (bf16 would win in both cases), first under a generous
+# memory limit, and then under a limit that is just too small to keep all weights:
 
 # %%
 in_fp32 = [row for row in table if row[0] != "bf16"]
@@ -905,7 +905,8 @@ show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 #
 # ### What a cluster measured
 #
-# torchtitan, PyTorch's own trainer, is built on `fully_shard`. Its authors [published](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md)
+# torchtitan, PyTorch's own trainer, is built on `fully_shard`. Its authors
+# [published](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md)
 # the peak memory of Llama 3.1 8B on 8 GPUs and on 128, each time with two sequences of 8,192 tokens a GPU (tables 1 and 3). Weights, gradients and
 # both moments are in fp32.
 
@@ -1085,9 +1086,10 @@ show.recorded_run("25_fsdp", share_gpu=True)
 #
 # ## Sources
 #
-# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, [arXiv:2304.11277](https://arxiv.org/abs/2304.11277): 3.2 (units), 3.3 (prefetch),
-#   3.2.2 (hybrid sharding, traffic between hosts).
+# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023,
+#   [arXiv:2304.11277](https://arxiv.org/abs/2304.11277): 3.2 (units), 3.3 (prefetch), 3.2.2 (hybrid sharding, traffic between hosts).
 # - S. Rajbhandari et al., *ZeRO*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 5.3.
-# - The torchtitan team, *Llama 3 on H100, December 2024*, [tables 1 and 3](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md).
+# - The torchtitan team, *Llama 3 on H100, December 2024*,
+#   [tables 1 and 3](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md).
 # - PyTorch documentation, `torch.distributed.fsdp.fully_shard`, `torch.distributed.checkpoint`.
 # - H. Touvron et al., *LLaMA: Open and Efficient Foundation Language Models*, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), table 2 (7B).

@@ -373,10 +373,10 @@ assert moved[torch.bfloat16, 1e-6] < 0.05
 #
 # ### The same arithmetic, published
 #
-# DeepSpeed's documentation, [Memory Requirements](https://deepspeed.readthedocs.io/en/latest/memory.html), states what T5-3B needs on a node of 8 GPUs in mixed
-# precision. The model has 2,851 million parameters, of which the largest layer has 32 million. Weights and gradients take 2 bytes each. The master
-# copy, its gradient and the two moments take 16 together. In stage 2 only these 16 are cut. In stage 3 the weights are cut as well. Weights and
-# gradients in 16 bits are then whole for only one layer at a time, and the largest layer counts.
+# DeepSpeed's documentation, [Memory Requirements](https://deepspeed.readthedocs.io/en/latest/memory.html), states what T5-3B needs on a node of 8
+# GPUs in mixed precision. The model has 2,851 million parameters, of which the largest layer has 32 million. Weights and gradients take 2 bytes
+# each. The master copy, its gradient and the two moments take 16 together. In stage 2 only these 16 are cut. In stage 3 the weights are cut as
+# well. Weights and gradients in 16 bits are then whole for only one layer at a time, and the largest layer counts.
 
 # %%
 import logging
@@ -799,8 +799,10 @@ show.recorded_run("26_accelerate", share_gpu=True)
 # - S. Gugger et al., *Accelerate*, github.com/huggingface/accelerate, version 1.15: `commands/launch.py`, `utils/launch.py`,
 #   `utils/dataclasses.py`.
 # - DeepSpeed, github.com/deepspeedai/DeepSpeed, version 0.19: `runtime/config.py`, `runtime/zero/config.py`.
-# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 7.
-# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, [arXiv:2304.11277](https://arxiv.org/abs/2304.11277).
+# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020,
+#   [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 7.
+# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023,
+#   [arXiv:2304.11277](https://arxiv.org/abs/2304.11277).
 # - DeepSpeed documentation, *Memory Requirements*, [deepspeed.readthedocs.io](https://deepspeed.readthedocs.io/en/latest/memory.html).
 # - F. Lim, Z. Mueller, S. Bekman, *From DeepSpeed to FSDP and Back Again with Hugging Face Accelerate*,
 #   [huggingface.co](https://huggingface.co/blog/deepspeed-to-fsdp-and-back).

@@ -10,7 +10,7 @@
 #
 # ## Question
 #
-# In every step, a ring sends nearly eight bytes for each parameter: four in each of its two halves. Inside a machine this time is hidden behind
+# In every step, a ring sends nearly eight bytes for each parameter: four in each of its two halves. Inside a machine the sending is hidden behind
 # backward. Between buildings it is not. How few bytes can carry a gradient, and how does that change the loss?
 
 # %%
@@ -345,8 +345,8 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 STEPS, WARMUP, H, R, SEEDS = 40, 10, 5, 4, 3
 
 # %% [markdown]
-# In the code, a way is an object with a `model` and a `step`. The next two cells define the first three ways: the functions that all ways share,
-# DDP with a hook (fp32 and fp16), and PowerSGD with your memory in `LowRank`.
+# In the code, a way is an object with a `model` and a `step`. The next two cells define the functions that all ways share, and the first three
+# ways: DDP with a hook (fp32 and fp16), and PowerSGD with your memory in `LowRank`.
 
 # %%
 # %%ranks
@@ -957,9 +957,12 @@ show.recorded_run("27_fewer_bytes", share_gpu=True)
 # ## Sources
 #
 # - T. Vogels, S. P. Karimireddy, M. Jaggi, *PowerSGD*, NeurIPS 2019, [arXiv:1905.13727](https://arxiv.org/abs/1905.13727), algorithm 1.
-# - S. P. Karimireddy et al., *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019, [arXiv:1901.09847](https://arxiv.org/abs/1901.09847).
+# - S. P. Karimireddy et al., *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019,
+#   [arXiv:1901.09847](https://arxiv.org/abs/1901.09847).
 # - H. Tang et al., *1-bit Adam*, ICML 2021, [arXiv:2102.02888](https://arxiv.org/abs/2102.02888): algorithm 1, table 1.
-# - A. Douillard et al., *DiLoCo: Distributed Low-Communication Training of Language Models*, 2023, [arXiv:2311.08105](https://arxiv.org/abs/2311.08105), algorithm 1.
-# - G. Wang et al., *ZeRO++: Extremely Efficient Collective Communication for Giant Model Training*, 2023, [arXiv:2306.10209](https://arxiv.org/abs/2306.10209), abstract.
+# - A. Douillard et al., *DiLoCo: Distributed Low-Communication Training of Language Models*, 2023,
+#   [arXiv:2311.08105](https://arxiv.org/abs/2311.08105), algorithm 1.
+# - G. Wang et al., *ZeRO++: Extremely Efficient Collective Communication for Giant Model Training*, 2023,
+#   [arXiv:2306.10209](https://arxiv.org/abs/2306.10209), abstract.
 # - DeepSpeed, *1-bit Adam*, [tutorial](https://www.deepspeed.ai/tutorials/onebit-adam/), section 1.4 (`freeze_step`).
 # - PyTorch documentation, *DDP Communication Hooks*.

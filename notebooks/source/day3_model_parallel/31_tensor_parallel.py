@@ -979,10 +979,11 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 #
 # ## Sources
 #
-# - M. Shoeybi et al., *Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism*, 2019, [arXiv:1909.08053](https://arxiv.org/abs/1909.08053):
-#   section 3 (f, g, vocabulary), figure 4 (four all_reduces), abstract (15.1 PFLOP/s, 76 %).
-# - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022, [arXiv:2205.05198](https://arxiv.org/abs/2205.05198): sections 4.1 to 4.2.2,
-#   table 2, figure 7 (its bars in numbers: github.com/calculon-ai/calculon, `calculon/llm/validation.py`).
+# - M. Shoeybi et al., *Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism*, 2019,
+#   [arXiv:1909.08053](https://arxiv.org/abs/1909.08053): section 3 (f, g, vocabulary), figure 4 (four all_reduces), abstract (15.1 PFLOP/s, 76 %).
+# - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022,
+#   [arXiv:2205.05198](https://arxiv.org/abs/2205.05198): sections 4.1 to 4.2.2, table 2, figure 7 (its bars in numbers:
+#   github.com/calculon-ai/calculon, `calculon/llm/validation.py`).
 # - *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): table 3 (shape of the 70B model), table 4 (TFLOP/s).
 # - Links: NVIDIA DGX H100 data sheet (in `workshop/facts/data/clusters.toml`); what collectives reach of them: `workshop/predict/data`.
 # - PyTorch: github.com/pytorch/pytorch, `torch/distributed/tensor/parallel`.

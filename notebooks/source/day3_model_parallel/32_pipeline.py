@@ -539,8 +539,8 @@ rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
 report(sent=rows["send"], received=rows["recv"])
 
 # %% [markdown]
-# Between two stages travel, for each micro-batch, one tensor of (batch, sequence, hidden) down and its gradient up. **Predict:** how many
-# messages does each of the four ranks send for eight micro-batches, and how many bytes?
+# For each micro-batch, one tensor of (batch, sequence, hidden) travels down between two stages, and its gradient travels up. **Predict:** how
+# many messages does each of the four ranks send for eight micro-batches, and how many bytes?
 
 # %% tags=["nbval-check-output"]
 one_message = 4 * 2 * 16 * 64  # fp32, batch, sequence, hidden
@@ -707,7 +707,7 @@ assert idle["by cost"] < idle["even"]
 # PipeDream (Narayanan et al., 2019) has no bubble at all. Each stage updates its weights after *every* backward, and never waits for the pipeline
 # to drain. This has a price: between F and B of a micro-batch, the weights have changed. Of which function is the result then the gradient?
 #
-# PipeDream solves this by **stashing**: it keeps the weights that a forward used, and uses them again in backward. Below are four stages as *virtual
+# PipeDream's answer is **stashing**: it keeps the weights that a forward used, and uses them again in backward. Below are four stages as *virtual
 # ranks* in one process, with an update after each of twelve micro-batches. To check every gradient, we let autograd differentiate through the
 # four stages at once, each with the weights that its forward used. **Predict:** do the gradients agree with stashing? And without?
 
@@ -1019,12 +1019,14 @@ show.recorded_run("32_pipeline", share_gpu=True)
 #
 # ## Sources
 #
-# - Y. Huang et al., *GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism*, NeurIPS 2019, [arXiv:1811.06965](https://arxiv.org/abs/1811.06965):
-#   section 2.3, table 2 (speed).
-# - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019; earlier as [arXiv:1806.03377](https://arxiv.org/abs/1806.03377).
-# - D. Narayanan et al., *Memory-Efficient Pipeline-Parallel DNN Training*, ICML 2021, [arXiv:2006.09503](https://arxiv.org/abs/2006.09503) (1F1B with a flush).
-# - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021, [arXiv:2104.04473](https://arxiv.org/abs/2104.04473):
-#   section 2.2, table 1.
+# - Y. Huang et al., *GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism*, NeurIPS 2019,
+#   [arXiv:1811.06965](https://arxiv.org/abs/1811.06965): section 2.3, table 2 (speed).
+# - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019; earlier as
+#   [arXiv:1806.03377](https://arxiv.org/abs/1806.03377).
+# - D. Narayanan et al., *Memory-Efficient Pipeline-Parallel DNN Training*, ICML 2021,
+#   [arXiv:2006.09503](https://arxiv.org/abs/2006.09503) (1F1B with a flush).
+# - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021,
+#   [arXiv:2104.04473](https://arxiv.org/abs/2104.04473): section 2.2, table 1.
 # - P. Qi et al., *Zero Bubble Pipeline Parallelism*, ICLR 2024, [arXiv:2401.10241](https://arxiv.org/abs/2401.10241).
 # - *DeepSeek-V3 Technical Report*, 2024, [arXiv:2412.19437](https://arxiv.org/abs/2412.19437), table 2 (bubble and activations).
 # - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.2.

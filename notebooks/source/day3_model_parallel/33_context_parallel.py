@@ -352,7 +352,7 @@ for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
 print("output and gradients of q, k, v are those of one process, to 1e-5")
 
 # %% [markdown]
-# The prediction is equal to the byte. The ring's backward sends twice as much as its forward: the keys and values once more, and their
+# The prediction is exact to the byte. The ring's backward sends twice as much as its forward: the keys and values once more, and their
 # gradients. (In 16 bits it sends three times as much, because our gradients are sums and travel in fp32.) With Ulysses, the gradients of the
 # same four tensors travel back.
 #
@@ -704,7 +704,7 @@ for name, found in rehearsed.items():
     assert averaging == wire_bytes("all_reduce", 2 * weights, world_sizes[name])
 
 # %% [markdown]
-# Again equal to the byte. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. That happens
+# Again exact to the byte. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. That happens
 # once a step, and DDP hides it behind backward. What attention sends grows with the positions, and every layer sends it.
 #
 # Can we hide that as well? While one block travels, a rank can compute with the block before it. In bf16, a block of $c$ positions takes
@@ -877,7 +877,7 @@ assert len(losses[0]) == 3
 assert losses[0] == losses[1]
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("33_context_parallel", share_gpu=True)
@@ -898,11 +898,14 @@ show.recorded_run("33_context_parallel", share_gpu=True)
 #
 # ## Sources
 #
-# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889): section 3, table 2.
+# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023,
+#   [arXiv:2310.01889](https://arxiv.org/abs/2310.01889): section 3, table 2.
 # - S. A. Jacobs et al., *DeepSpeed Ulysses*, 2023, [arXiv:2309.14509](https://arxiv.org/abs/2309.14509): section 3.2 (4Nh/P).
-# - W. Brandon et al., *Striped Attention: Faster Ring Attention for Causal Transformers*, 2023, [arXiv:2311.09431](https://arxiv.org/abs/2311.09431): abstract.
-# - M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax*, 2018, [arXiv:1805.02867](https://arxiv.org/abs/1805.02867); T. Dao et al., *FlashAttention*, 2022,
-#   [arXiv:2205.14135](https://arxiv.org/abs/2205.14135): algorithm 4, which the backward follows.
-# - *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): section 3.3.2 (2 x CP chunks, all_gather), table 4 (16 context ranks; TFLOP/s).
+# - W. Brandon et al., *Striped Attention: Faster Ring Attention for Causal Transformers*, 2023,
+#   [arXiv:2311.09431](https://arxiv.org/abs/2311.09431): abstract.
+# - M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax*, 2018, [arXiv:1805.02867](https://arxiv.org/abs/1805.02867); T. Dao et
+#   al., *FlashAttention*, 2022, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135): algorithm 4, which the backward follows.
+# - *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): section 3.3.2 (2 x CP chunks, all_gather), table 4 (16
+#   context ranks; TFLOP/s).
 # - NVIDIA Megatron-LM, `megatron/core/utils.py`, `get_batch_on_this_cp_rank`: 2 x CP chunks; PyTorch:
 #   `torch/distributed/tensor/experimental/_context_parallel`, "head-tail" (`context_attention(method="torch")` calls it on GPUs).

@@ -426,7 +426,7 @@ print("every gradient is that of one process with the joined batch, to 1e-5")
 beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
 
 # %% [markdown]
-# The prediction is equal to the byte, including the counts (8 counts of 8 bytes for each layer).
+# The prediction is exact to the byte, including the counts (8 counts of 8 bytes for each layer).
 #
 # Now look at how many choices arrived at each rank. A fair number would be 64 for each rank and layer. **A layer takes as long as the rank
 # with the most tokens**, and the others wait in the all_to_all. So balance matters for speed as well as for learning.
@@ -514,7 +514,7 @@ print(
 assert computing < a_token / 50e9
 
 # %% [markdown]
-# Again equal to the byte. (Two of the all_reduces add up counts for the balance loss, 256 numbers in each layer. The other 17 average the
+# Again exact to the byte. (Two of the all_reduces add up counts for the balance loss, 256 numbers in each layer. The other 17 average the
 # gradients of what all ranks hold. That can be hidden behind backward, as in DDP. But experts cannot begin before their tokens arrive.)
 #
 # Between nodes, sending tokens takes longer than computing with them. That is why DeepSeek-V3 sends a token to at most four nodes, uses fewer
@@ -656,7 +656,7 @@ assert "epoch 2" in alone
 assert alone == in_parts.text
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("34_experts", share_gpu=True)

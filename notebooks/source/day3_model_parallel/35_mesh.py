@@ -410,7 +410,7 @@ print(f"2D, tensor: {count} all_reduces")
 assert count == 7 * small.num_layers + 2  # two: of the embedding and of the head
 
 # %% [markdown]
-# The counts are equal to the byte, for each axis and each collective. (The matrices are cut by the short plan of lesson 31. In 2D it sums
+# The counts agree to the byte, for each axis and each collective. (The matrices are cut by the short plan of lesson 31. In 2D it sums
 # seven times in a layer, where four sums would be enough. We leave out the context run here. There is a formula for its ring, and a
 # test that counts it.)
 #
@@ -703,7 +703,7 @@ assert "epoch 2" in alone
 assert alone == in_parts.text
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("35_mesh", share_gpu=True)

@@ -951,7 +951,7 @@ print(f"one device: {1e3 * alone:.1f} ms, {alone / step:.2f} times as long")
 print("a stage holds", ", ".join(f"{size / 1e6:.1f} MB" for size in held))
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("36_vision_lab", share_gpu=True)
@@ -977,8 +977,10 @@ show.recorded_run("36_vision_lab", share_gpu=True)
 # - torchvision, [vit_b_16](https://pytorch.org/vision/stable/models/generated/torchvision.models.vit_b_16.html),
 #   [vit_l_16](https://pytorch.org/vision/stable/models/generated/torchvision.models.vit_l_16.html),
 #   [vit_l_32](https://pytorch.org/vision/stable/models/generated/torchvision.models.vit_l_32.html) (parameters and GFLOPS).
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021, [arXiv:2010.11929](https://arxiv.org/abs/2010.11929): equations 1 to 4, table 1.
-# - Z. Dai et al., *CoAtNet: Marrying Convolution and Attention for All Data Sizes*, NeurIPS 2021, [arXiv:2106.04803](https://arxiv.org/abs/2106.04803).
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021,
+#   [arXiv:2010.11929](https://arxiv.org/abs/2010.11929): equations 1 to 4, table 1.
+# - Z. Dai et al., *CoAtNet: Marrying Convolution and Attention for All Data Sizes*, NeurIPS 2021,
+#   [arXiv:2106.04803](https://arxiv.org/abs/2106.04803).
 # - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019 (profile, then plan).
 # - S. Ioffe, C. Szegedy, *Batch Normalization*, ICML 2015, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167).
 # - H. Xiao, K. Rasul, R. Vollgraf, *Fashion-MNIST*, 2017, [arXiv:1708.07747](https://arxiv.org/abs/1708.07747).

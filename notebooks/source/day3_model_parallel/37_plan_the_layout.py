@@ -785,7 +785,7 @@ for row in published_table("megatron_sc21_table2_zero3_vs_ptd_a100"):
 # of them. For 405B, where Meta recomputed nothing, use the search.
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("37_plan_the_layout", share_gpu=True)

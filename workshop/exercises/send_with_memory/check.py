@@ -66,9 +66,9 @@ def _fault(answer: np.ndarray, began: np.ndarray, gradient: np.ndarray, sent: An
     if np.allclose(answer, began):
         return "It did not change: `memory[:] = ...` writes into the array, `memory = ...` only renames."
     if np.allclose(answer, gradient - sent):
-        return "What memory held before is lost: subtract from gradient and memory together."
+        return "What memory held before is lost: subtract what was sent from gradient + memory."
     if np.allclose(answer, began + wanted - sent):
-        return "The rest already contains the old memory, so it is there twice: replace it, do not add."
+        return "What was lost already contains the old memory, so it is there twice: replace it."
     return "It must be what should have been sent, minus what was sent."
 
 

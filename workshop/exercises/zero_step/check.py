@@ -47,7 +47,7 @@ def _right_weights(rank: int, report: dict[str, Any]) -> None:
     if held[own] == wanted[own]:
         raise Wrong(
             difference
-            + "This rank's own part is right, the parts of the other ranks are missing (all_gather)."
+            + "This rank's own part is right, but the parts of the other ranks are missing (all_gather)."
         )
     raise Wrong(difference + "This rank's own part is wrong: its gradient must be the mean over all ranks.")
 
