@@ -728,15 +728,14 @@ show.recorded_run("71_data")
 # - If an `IterableDataset` knows neither its rank nor its worker, each sample is read (ranks times workers) times. Nothing fails.
 # - **Let the step number determine what is read**: the same samples on any number of ranks, nothing to save, and nothing read twice.
 #
-# Next: [72_capacity](72_capacity.ipynb), how many of these facts a model can hold.
+# Next: [72_capacity](72_capacity.ipynb), how many facts a model can hold.
 #
 # ## Sources
 #
 # - A. Z. Broder, *On the resemblance and containment of documents*, 1997. Bands: J. Leskovec, A. Rajaraman and J. Ullman, *Mining of Massive
 #   Datasets*, section 3.4.
 # - G. Penedo et al., *The FineWeb Datasets*, 2024, [arXiv:2406.17557](https://arxiv.org/abs/2406.17557), appendix E.1 (112 hashes, 14 bands of 8,
-#   the four probabilities; RefinedWeb's
-#   450 bands of 20).
+#   the four probabilities; RefinedWeb's 450 bands of 20).
 # - H. Touvron et al., *LLaMA*, 2023, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), table 1.
 # - K. Lee et al., *Deduplicating Training Data Makes Language Models Better*, 2022, [arXiv:2107.06499](https://arxiv.org/abs/2107.06499).
 # - PyTorch documentation, `torch.utils.data` (`DistributedSampler`, `IterableDataset`, `get_worker_info`).

@@ -182,7 +182,8 @@ assert of_others < 0.02 * there
 # - `torch.func.functional_call(model, weights, inputs)` runs a model with weights that you pass in.
 # - `torch.func.vmap` turns a function of one model into a function of a whole stack.
 #
-# AdamW computes each weight by itself, so it does not notice the stacking. The loop below is the one above, except for these three calls.
+# AdamW updates each weight on its own, so it does not notice the stacking. The losses of the models are added up, so that each model gets the
+# gradient of its own loss. Apart from this sum and the three calls, the loop below is the one above.
 
 # %%
 from torch.func import functional_call, stack_module_state, vmap
@@ -328,9 +329,10 @@ show.bits_held(
 )
 
 # %% [markdown]
-# Read the picture from the left. With half a bit or one bit per parameter, the models know nearly everything. Then the curves bend, and from four
-# bits on they are flat: **twice as many facts, and no more bits are known.** Both sizes bend at the same height. So the capacity grows with the
-# number of parameters: the model with 2.9 times as many parameters holds about 2.9 times as many bits.
+# Read the picture from the left. With half a bit or one bit per parameter, the models know nearly everything. Then the curves bend and become flat.
+# The smaller models show it best: they were offered eight bits instead of four, **twice as many facts, and know no more bits.** Both curves end at
+# about the same height. So the capacity grows with the number of parameters: the models with 2.9 times as many parameters hold about three times as
+# many bits.
 #
 # ## How often must a fact be read?
 #
@@ -368,8 +370,8 @@ show.bits_held(
 )
 
 # %% [markdown]
-# Exposures count as much as size. A fact that was read 10 times is hardly known, and the curve still rises at 160. So say of a capacity after how
-# many exposures it was measured: ours is "1.3 bits per parameter at 40 exposures".
+# So the bend was not a limit of the model alone. After 10 exposures little is known, and the curve still rises at 160. Always say after how many
+# exposures a capacity was measured: ours is "1.3 bits per parameter at 40 exposures".
 #
 # What do larger models hold? Two papers measured it:
 #
@@ -381,9 +383,9 @@ show.bits_held(
 # | the same | the same | fp32 | 3.8 |
 #
 # These numbers and ours are of the same order. They need not be equal: the facts in these papers stand in English sentences or in longer rows, and
-# our tiny models are trained with a far higher learning rate. Two results of theirs that we do not repeat here: at 100 exposures the gated MLP of
-# LLaMA (which our model has too) holds up to 1.3 times less than a plain one, and with 1,000 there is no difference (results 5 to 7). And a
-# mixture of 32 experts holds only 1.3 times less than a dense model with as many parameters in all (result 9).
+# our tiny models are trained with a far higher learning rate. Allen-Zhu and Li report two more results that we do not repeat here. At 100 exposures
+# the gated MLP of LLaMA (which our model has too) holds up to 1.3 times less than a plain one, and with 1,000 there is no difference (results 5 to
+# 7). A mixture of 32 experts holds only 1.3 times less than a dense model with as many parameters in all (result 9).
 #
 # ## What does quantization cost?
 #
@@ -445,11 +447,11 @@ beside("left_in_int4", predicted=0.7 / 2, measured=share["full", 4])
 
 # %% [markdown]
 # Eight bits cost nothing, even where the model is full. Below six bits, facts are lost quickly. A model that has room to spare can be rounded
-# further: it needs its weights less exactly.
+# further, because it does not need its weights as exactly.
 #
-# Allen-Zhu and Li find the same order on real sizes. With int8 their models lose nothing, and int4 brings them from 2 bits per parameter down to
-# 0.7 (section 1 and result 8, with GPTQ). That is the prediction above. Do not read more than the order into it: their models are at least 500
-# times as large, and the method of rounding is another one.
+# Allen-Zhu and Li find the same pattern in models of real size. With int8 their models lose nothing, and int4 brings them from 2 bits per parameter
+# down to 0.7 (section 1 and result 8, with GPTQ). The prediction above is 0.7 / 2. Do not read more than the pattern into it: their models are at
+# least 500 times as large, and their method of rounding is different.
 #
 # The bits of facts for each byte of memory decide which format you want. By the numbers of the paper:
 
@@ -511,8 +513,8 @@ assert mean(among) < 0.5 * mean(alone)
 beside("among_junk", measured=mean(among) / mean(alone))
 
 # %% [markdown]
-# Junk cannot be learned, because each row comes only once. All the same, it costs the facts most of their bits. A likely reason: on a junk row,
-# every prediction that is sure of itself has a high loss. The model cannot tell which rows are junk, so it learns to be unsure of all rows.
+# Junk cannot be learned, because each row comes only once. Still, it costs the facts most of their bits. A likely reason: on a junk row, a
+# confident prediction almost always has a high loss. The model cannot tell which rows are junk, so it learns to be unsure of all rows.
 #
 # If this is the reason, a hint should help. We let the first token tell which rows are which. **Predict:** what happens if junk begins with the
 # token 1, and facts with 0 as before?
@@ -533,14 +535,15 @@ choices = "nothing", "some-bits-come-back", "all-bits-come-back"
 beside("with_marker", measured=choices[(back > 0.05) + (back > 0.95)])
 
 # %% [markdown]
-# One token brings back a good part. Nobody told the model which marker is worth learning. It found out by itself. In practice the marker is the
-# **domain name** of a page, written in front of its text ("wikipedia.org"). Allen-Zhu and Li mix seven tokens of junk into one of facts. At 100
-# exposures their models then know up to 20 times less, and with a marker in front of the facts still half as much as without junk (results 10 and
-# 12). Junk that repeats itself does no harm: if it describes the same 1,000 people again and again, the capacity is unchanged (result 11).
+# One token brings back a good part of the bits. Nobody told the model which marker is worth learning; it found out during training. In practice the
+# marker is the **domain name** of a page, written in front of its text ("wikipedia.org"). Allen-Zhu and Li mix seven tokens of junk into one of
+# facts. At 100 exposures their models then know up to 20 times less, and with a marker in front of the facts still half as much as without junk
+# (results 10 and 12). Junk that repeats itself does no harm: if it describes the same 1,000 people again and again, the capacity is unchanged
+# (result 11).
 #
 # ## How large must my model be?
 #
-# Now the other way round: the facts are given, and the number of parameters is wanted.
+# Now we go the other way round: the facts are given, and we want the number of parameters.
 #
 # ### Exercise: parameters for people
 
@@ -565,8 +568,8 @@ def parameters_for(
 # (200), a university (300), a major (100) and an employer (263). Without the names these are 47.6 bits (remark 4.4). With one person of one
 # possible name and a model of one bit per parameter, your function has to return this number, rounded up.
 #
-# **Guess:** how many parameters does a model need for all 8 billion people of the world, if each is described so, and read 1,000 times? (For so
-# many we let names come from a list a thousand times as long.)
+# **Guess:** how many parameters does a model need for all 8 billion people of the world, if each is described in this way and read 1,000 times?
+# (For so many people we take a list of names that is a thousand times as long.)
 
 # %%
 # %%guess for_all --unit billion
@@ -592,8 +595,8 @@ Table(head, rows, "Millions of parameters")
 # The rule of the paper for your own plan is a little more careful: with one parameter for each 1.8 bits, all their models knew nearly everything
 # after 1,000 exposures (result 1b).
 #
-# Most documents are no lists of people. How many bits of knowledge are in them? There is no exact answer, but a simple upper limit: the size of
-# the text after a good compression, because from that the text can be restored word for word. Facts alone take less.
+# Most documents are not lists of people. How many bits of knowledge are in them? There is no exact answer, but there is a simple upper limit: the
+# size of the compressed text, because the text can be restored from it word for word. The facts alone take less.
 
 # %%
 import lzma
@@ -669,8 +672,8 @@ assert [way for way in WAYS if three_million[way] <= smol] == ["1,000 times, int
 # %% [markdown]
 # ## Tomorrow's script
 #
-# A sweep over ranks without this package. Each rank trains stacks of small networks of its own settings, and rank 0 collects what they know. A run
-# that is started again goes on where the last one ended, also with another number of ranks.
+# A sweep over ranks without this package. Each rank trains stacks of small networks of its own settings, and rank 0 collects what they know. If you
+# start it again, it continues where the last run ended, also on a different number of ranks.
 
 # %%
 import os
@@ -780,8 +783,8 @@ show.recorded_run("72_capacity")
 #
 # - What a model knows is what it saves: the bits that a fact takes without the model, minus the bits it takes with it. Count only the tokens that
 #   carry the fact.
-# - **Bits known grow with the number of parameters**, and then stop. Ours held about 1.3 bits per parameter after 40 exposures; published models
-#   hold 2 after 1,000.
+# - The bits that a model knows grow with the facts it is offered, until it is full. **Where this happens grows with the number of parameters**:
+#   ours held about 1.3 bits per parameter after 40 exposures, and published models hold 2 after 1,000.
 # - A capacity without its number of exposures means little: the fewer exposures, the fewer bits.
 # - Int8 costs no facts. With fewer bits facts are lost, first where the model is full.
 # - Junk costs facts although it cannot be learned. A marker in front, such as a domain name, brings part of them back.

@@ -250,8 +250,8 @@ beside("wider", measured=wider)
 
 # %% [markdown]
 # Is this the same training? We compare the loss and the gradients of five batches: one padded, one packed by hand, and one packed by transformers,
-# which finds the conversations' borders from the positions alone. The last two are packed with a mistake: one without the blocks, the other without
-# the labels. Four of SmolLM2's layers are enough to see the difference.
+# which finds the conversations' borders from the positions alone. The last two are packed with a mistake: one forgets the blocks (it has neither
+# mask nor positions), the other forgets the labels and learns every token. Four of SmolLM2's layers are enough to see the difference.
 
 # %%
 from transformers import DataCollatorWithFlattening

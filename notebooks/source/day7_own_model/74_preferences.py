@@ -453,7 +453,7 @@ show.reach_and_leak(
 # ## How many models?
 #
 # RLHF with PPO holds four models: the model that learns, its reference, a reward model, and a **value model** that says how good an answer could
-# still become. The first and the last of these are trained. DPO holds two models, and there are two ways to need only one:
+# still become. The first and the last of these are trained. DPO holds two models, and there are two ways to manage with one:
 #
 # - **Compute first:** the reference never changes. You can compute the log probabilities of all pairs before training, two numbers per pair, and
 #   then delete the reference.

@@ -12,9 +12,9 @@
 #
 # ## Question
 #
-# You have seen every part of a training run on its own. Now you put the parts together in one run, and you make the decisions: what
-# is launched, how often it saves, where it continues after a crash, how many bits it keeps. At the end stands a report card that
-# compares what you wanted, guessed and predicted with what happened. The program that you take home does not use this workshop.
+# You have seen every part of a training run on its own. Now you put the parts together in one run, and you make the decisions: what is launched,
+# how often it saves, where it continues after a crash, how many bits it keeps. At the end, a report card compares what you wanted, guessed and
+# predicted with what happened. The program that you take home does not use this workshop.
 
 # %%
 # %load_ext workshop
@@ -71,9 +71,9 @@ print(f"learn {STEPS * BATCH * LENGTH:,} tokens in {STEPS} steps of {BATCH} sequ
 ...
 
 # %% [markdown]
-# The memory is predicted by the formulas of lessons 13 and 25. For the time there is no formula that knows your machine, so a little of it
-# is measured: a forward and a backward pass over one sequence and over four, on one rank alone and on two ranks that share the layers. A straight line
-# through each pair tells what a call costs in any case, and what each further sequence adds.
+# The memory is predicted by the formulas of lessons 13 and 25. No formula knows how fast your machine is, so we measure a little of it: a forward
+# and a backward pass over one sequence and over four, on one rank alone and on two ranks that share the layers. A straight line through each pair
+# of times shows what a call costs in any case, and how much each further sequence adds.
 
 # %%
 # %%ranks -n 2 --pass WIDTH,LENGTH --into trial
@@ -156,6 +156,9 @@ rows = [
 Table(("candidate", "a rank holds at most", "training"), rows)
 
 # %% [markdown]
+# With small micro-batches, one rank always needs the same memory. Its peak is then the optimizer's step, which takes five times the bytes of the
+# weights.
+#
 # ### Exercise: choose what is launched
 #
 # A prediction just under the cap is not safe. The formula does not know every tensor of your program, and the clock did not see what
@@ -196,8 +199,9 @@ card["plan"]
 # %% [markdown]
 # Whether the margin was needed will be seen below, when the real program runs under the cap.
 #
-# Now move the dial of this lesson, the **width**. The bars are the candidates, the line is the cap, the dotted line is the cap divided by 1 + margin, and
-# the title has the answer of your function. Narrow models fit on one rank. From some width on nothing fits, and you read your own refusal.
+# Now move the slider of this lesson, the **width**. The bars are the candidates, the solid line is the cap, and the dotted line is the cap divided
+# by 1 + margin. The title shows the answer of your function. Narrow models fit on one rank. From a certain width on nothing fits, and you read your
+# own refusal.
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -231,8 +235,8 @@ controls = [
 explore(choices_picture, controls)
 
 # %% [markdown]
-# The same function plans a run of real size, on paper. Lesson [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb) has a model of 70 billion parameters, 15 trillion
-# tokens and H100s. The planner proposes layouts for 512, 1,024 and 2,048 of them, and the deadline is 180 days:
+# The same function plans a run of real size, on paper. Lesson [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb) has a model of 70 billion
+# parameters, 15 trillion tokens and H100s. The planner proposes layouts for 512, 1,024 and 2,048 of these GPUs, and the deadline is 180 days:
 
 # %%
 from workshop.facts import catalogue
@@ -274,13 +278,13 @@ else:
     raise AssertionError("no candidate is done in 60 days")
 
 # %% [markdown]
-# 512 GPUs would need a year. Among those that meet the deadline the cheapest is chosen, and here that is also the smaller cluster.
+# 512 GPUs would need almost a year. Among the candidates that meet the deadline, the cheapest is chosen, and here that is also the smaller cluster.
 #
 # ## Write
 #
-# A program that will be killed must find out, whenever it starts, what is already on the disk. Ours saves in three moves: all ranks write
-# into the folder `step-20.part`; `dcp` adds the file `.metadata` when all of them have finished; and then the folder is renamed to `step-20`. A process
-# can die between any two of these moves, and a copy to another disk can be cut off anywhere.
+# A program that may be killed must find out, whenever it starts, what is already on the disk. Ours saves in three moves: all ranks write into the
+# folder `step-20.part`; `dcp` adds the file `.metadata` when all of them have finished; and then the folder is renamed to `step-20`. A process can
+# die between any two of these moves, and a copy to another disk can be cut off anywhere.
 #
 # ### Exercise: where does the run continue?
 #
@@ -306,9 +310,10 @@ def resume_from(room: Path, batch: int) -> tuple[Path | None, int, int]:
 # %% [markdown]
 # ### Decide: how many steps may be lost?
 #
-# A crash costs the steps since the last save, and a save costs time in any case. Lesson 64 has the formula for the best interval, where the rate of
-# failures is known. Here you choose: `EVERY` is the number of steps that you are ready to lose. Your decisions reach the program as variables of the
-# environment, and so do the ones that `choose_run` has made for you.
+# A crash costs the steps since the last save, and a save costs time in any case. Lesson 64 has the formula for the best interval if the rate of
+# failures is known. Here you choose: `EVERY` is the number of steps that you are ready to lose. (The guess and the checks further down are written
+# for 10, so run the lesson with 10 first.) Your decisions reach the program as environment variables, and so does the micro-batch that `choose_run`
+# has chosen for you.
 
 # %%
 EVERY = 10
@@ -330,8 +335,8 @@ whole = fresh("unbroken")
 # %% [markdown]
 # ### The program
 #
-# This is the whole program, and it needs PyTorch only. It is longer than a cell should be, because it is what you take home. You know every
-# part of it. Four decisions in it make it possible to heal:
+# This is the whole program, and it needs PyTorch only. It is longer than a cell should be, because it is what you take home. You know every part of
+# it. Four decisions make it possible for the run to heal:
 #
 # - **Which samples come next is a function of the sample's number** (`rows_of`). There is no position to save and nothing to forget, and the batch is
 #   the same on any number of ranks.
@@ -339,8 +344,8 @@ whole = fresh("unbroken")
 # - **The program looks for a checkpoint whenever it starts** (`saved_in`, which your function will replace), without being asked.
 # - **The loss is written to a log in each step**, so that a run that dies leaves its history.
 #
-# And one line does harm: with `KILL=1:27:0` rank 1 kills itself when 27 steps are done, but only in the first start. (torchrun
-# counts its starts in `TORCHELASTIC_RESTART_COUNT`.)
+# One more line does harm on purpose: with `KILL=1:27:0`, rank 1 kills itself when 27 steps are done, but only in the first start. (torchrun counts
+# the restarts in `TORCHELASTIC_RESTART_COUNT`.)
 
 # %%
 # %%guess training_seconds --unit s
@@ -488,12 +493,14 @@ card["time"] = beside("training_seconds", predicted=chosen["seconds"], measured=
 card["time"]
 
 # %% [markdown]
-# The prediction had no saves, no optimizer and no embedding in it, so it is usually too short. That is why a deadline gets a margin as well.
+# The prediction leaves out the saves, the optimizer and the embedding, so it is usually too short. That is why a deadline gets a margin as well. If
+# your two numbers differ by much more than 10 %, such a margin is not enough for a tight deadline: then time a few whole steps of the real program
+# before you launch it.
 #
 # ### Did the margin pay?
 #
-# The memory has to be compared, too. First without starting any ranks: `%rehearse` runs your file as one of two ranks, on tensors
-# without numbers, and counts every byte. (`--steps 2`, because the second step has the optimizer's state from the beginning.)
+# We also have to compare the memory. We first do it without starting any ranks: `%rehearse` runs your file as one of two ranks, on tensors without
+# numbers, and counts every byte. (`--steps 2`, because the second step has the optimizer's state from the beginning.)
 
 # %%
 fresh("rehearsed")  # nothing is there, so the program begins at step 0
@@ -503,8 +510,9 @@ print("an empty folder for the rehearsals")
 # %rehearse -n 2 --steps 2 --into as_chosen {program}
 
 # %% [markdown]
-# Then for real, under the cap. The package counts *around* your file, which stays as it is, and a rank that would hold more than `CAP` gets an
-# error, as it would on a full GPU. Two epochs of a single step are enough. The same is tried with what would have been launched without a margin.
+# Then we run it for real, under the cap. The package counts *around* your file, which stays as it is. A rank that would hold more than `CAP` gets
+# an error, as it would on a full GPU. Two epochs of a single step are enough. We try the same with the candidate that would have been launched
+# without a margin.
 
 # %%
 # %%guess without_margin --choices fits,fails
@@ -561,14 +569,14 @@ card["margin"] = beside("without_margin", predicted="fits", measured=outcome)
 card["margin"]
 
 # %% [markdown]
-# On the CPU the plan without a margin runs out of memory. It was predicted half a megabyte below the cap, and for one rank the formula is too low by more than that.
-# For two ranks it is too high, because it assumes that more layers are gathered at once than really are. A formula can be wrong in both directions, and
-# that is what the margin is for. The rehearsal is closer, because it runs your own lines.
+# On the CPU, the plan without a margin runs out of memory. It was predicted half a megabyte below the cap, and for one rank the formula is too low
+# by more than that. For two ranks it is too high, because it assumes that more layers are gathered at once than really are. A formula can be wrong
+# in both directions, and that is what the margin is for. The rehearsal is closer, because it runs your own lines.
 #
 # ### The same file among 512
 #
-# Does the program scale as it is? The rehearsal can be any rank of a world that you do not have. `fully_shard` cuts each matrix by rows. A matrix of
-# this model has at most four times `WIDTH` rows, and there are 512 ranks.
+# Does the program scale as it is? The rehearsal can be any rank of a world that you do not have. `fully_shard` cuts each matrix by rows. A matrix
+# of this model has at most four times `WIDTH` rows, and there are 512 ranks.
 
 # %%
 # %%guess times_its_share
@@ -600,13 +608,14 @@ card["among 512"] = beside("times_its_share", **times)
 card["among 512"]
 
 # %% [markdown]
-# Exact, to the byte, and a warning. A row is the smallest piece. With 512 ranks and fewer rows than that, the first ranks hold a row of each matrix and
-# the last ranks hold nothing. A model of real size has thousands of rows, and there it does not matter.
+# The prediction is exact to the byte, and it is a warning. A row is the smallest piece. If a matrix has fewer rows than there are ranks, each of
+# the first ranks holds a whole row of it, and the last ranks hold nothing. The matrices of a model of real size have thousands of rows, and there
+# it does not matter. (The mean loss of 1.000 that the rehearsal prints means nothing, because its tensors have no numbers.)
 #
 # ## Break
 #
-# Now rank 1 kills itself when 27 steps are done, in the middle of a run that nobody watches. It gets no chance to clean up: `SIGKILL` cannot be caught, and
-# it is also what the kernel sends when the memory of a node is used up.
+# Now rank 1 kills itself when 27 steps are done, in the middle of a run that nobody watches. It gets no chance to clean up: `SIGKILL` cannot be
+# caught, and it is also what the kernel sends when the memory of a node is used up.
 
 # %%
 # %%guess lost_steps
@@ -641,8 +650,9 @@ card["lost steps"]
 # %% [markdown]
 # The log ends with step 27, but the newest whole checkpoint holds 20 steps. The seven steps between them exist only as lines in the log.
 #
-# How often does that happen in real runs? Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs. The team of OPT-175B published its logbook: more than 40
-# restarts between November 17 and December 3, 2021, on 992 GPUs. If failures simply grow with the number of GPUs, do the two agree?
+# How often does this happen in real runs? Llama 3 405B had 419 unexpected interruptions in 54 days on 16,384 GPUs. The team of OPT-175B published
+# its logbook: more than 40 restarts between November 17 and December 3, 2021, on 992 GPUs. If failures simply grow with the number of GPUs, do the
+# two agree?
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.failures import Failures
@@ -656,12 +666,14 @@ print(f"its checkpoint: {state / 2**40:.1f} TiB predicted, 1.6 TB in the logbook
 assert 5 < by_llama / of_opt < 6
 
 # %% [markdown]
-# They do not: OPT was restarted five times as often, and its logbook also counts restarts because of the training itself, such as a loss that overflowed. The rate
-# of failures is a property of a cluster and a team. Plan with your own as soon as you have one.
+# They do not: OPT was restarted at least five times as often, and its logbook also counts restarts because of the training itself, such as a loss
+# that overflowed. The rate of failures is a property of a cluster and a team. Plan with your own as soon as you have one. (The predicted checkpoint
+# is 1.75 TB, which is 1.6 TiB. It fits if the logbook's TB are TiB.)
 #
 # ## Heal
 #
-# To make it harder, the disk gets what real disks have: a copy of a later checkpoint that was cut off, and a folder whose writer died before it was renamed.
+# To make it harder, the disk gets what real disks have: a copy of a later checkpoint that was cut off, and a folder whose writer died before it was
+# renamed.
 
 # %%
 cut_off = shutil.ignore_patterns(".metadata")
@@ -685,8 +697,9 @@ compile(program.read_text(), str(program), "exec")
 print("your_run.py calls your function")
 
 # %% [markdown]
-# And now nobody watches. This is the command that you will type on your own machine, without the workshop: `torchrun --max-restarts=1`. So that it has
-# something to do, rank 0 kills itself as well, when 38 steps are done. torchrun then starts all ranks again, and they go to the disk.
+# And now nobody watches. The next cell runs the command that you will type on your own machine, without the workshop: `torchrun --max-restarts=1`.
+# So that there is something to heal, rank 0 kills itself as well, when 38 steps are done. torchrun then starts all ranks again, and they look for a
+# checkpoint on the disk.
 
 # %%
 # %%guess equal --choices bits,rounding,neither
@@ -756,12 +769,16 @@ card["healed"] = beside("equal", predicted="bits", measured=same)
 card["healed"]
 
 # %% [markdown]
-# (Epoch 3 is printed by two starts. A mean covers only the steps of its own start, so it can differ from that of the unbroken run.) A dotted line is a death. Where two circles lie on each other, a step was computed twice. On the same ranks the healed run is the unbroken run, to the last bit. The weights, both moments and the position in the text came from the
-# disk, and everything else is a function of the step. (On GPUs a kernel may add up numbers in another order each time. Then two unbroken runs differ as well, and you can
+# A dotted line is a death. Where two circles lie on each other, a step was computed twice. On the same ranks the healed run is the unbroken run, to
+# the last bit. The weights, both moments and the position in the text came from the disk, and everything else is a function of the step. (On GPUs a
+# kernel may add up numbers in another order each time. Then two unbroken runs differ as well, and you can ask for equality only as far as these two
+# agree.)
+#
+# (Above, epoch 3 is printed by two starts. A mean covers only the steps of its own start, so it can differ from that of the unbroken run.)
 # ask for equality only as far as these two agree.)
 #
-# **With another number of ranks.** One rank continues with what two have saved at step 30, as if half of the machine had to be given back. The batch is the same, and
-# sums are taken in another order.
+# **With another number of ranks.** One rank continues with what two have saved at step 30, as if half of the machine had to be given back. The
+# batch is the same, but sums are taken in another order.
 
 # %%
 alone = fresh("alone")
@@ -776,8 +793,9 @@ assert 0 < apart_by_one < 1e-2
 # %% [markdown]
 # ## Compress
 #
-# The run is over, and the model is to be used. A sharded checkpoint is not what you hand to others, so it becomes one file first, and the moments stay behind. Then the matrices get
-# fewer bits: 8 or 4, with a scale of 16 bits for each 32 neighbors, as in lesson 53. Norms and biases stay as they are.
+# The run is over, and now the model is to be used. A sharded checkpoint is not what you hand to others, so it first becomes one file, and the
+# moments stay behind. Then the matrices get fewer bits: 8 or 4, with a scale of 16 bits for each 32 neighbors, as in lesson 53. Norms and biases
+# stay as they are.
 #
 # **Predict** the bytes: bits / 8 + 2 / 32 for each weight of a matrix.
 
@@ -836,13 +854,14 @@ card["4 bits"] = beside("loss_at_4_bits", measured=losses[4])
 card["4 bits"]
 
 # %% [markdown]
-# The bytes are exact. Eight bits hardly change the loss. Four bits change it more, because here every weight is rounded to the nearest code; GPTQ (lesson 53) would get some of that back.
-# Which one you take depends on who pays: you pay for memory as long as the model serves, and your users pay for the loss.
+# The predicted bytes are exact. Eight bits hardly change the loss. Four bits change it more. (Here every weight is rounded to the nearest code;
+# GPTQ, lesson 53, can get some of that back.) Which one you take depends on who pays: you pay for memory as long as the model serves, and your
+# users pay for the loss.
 #
 # ## Serve
 #
-# At last the model writes. The plain loop reads the whole text again for each new token. The loop with a *KV cache* computes only the new token, and keeps the keys and values of
-# all earlier ones. Here it is by hand for PyTorch's own layer, and it must write the same text.
+# At last the model writes. The plain loop reads the whole text again for each new token. The loop with a *KV cache* computes only the new token,
+# and keeps the keys and values of all earlier ones. Here it is by hand for PyTorch's own layer, and it must write the same text.
 
 # %%
 # %%guess positions
@@ -925,8 +944,8 @@ card["positions"] = beside("positions", predicted=expected, measured=ratio)
 card["positions"]
 
 # %% [markdown]
-# How fast could it be at most? Each new token needs every weight once. So there is a bound by bytes: the bandwidth of the memory, divided by the bytes of the weights. The
-# bandwidth is measured by adding up a large tensor.
+# How fast could it be at most? Each new token needs every weight once. This gives a bound by bytes: the bandwidth of the memory, divided by the
+# bytes of the weights. The bandwidth is measured by adding up a large tensor.
 
 # %%
 large_tensor = torch.ones(16_000_000)  # 64 MB
@@ -949,12 +968,13 @@ print(
 assert per_second[with_cache] < bound
 
 # %% [markdown]
-# The cache saves eleven of twelve positions and much less of the time, and both loops are far below the bound. In a model of half a million weights a token is nearly all overhead: a hundred
-# calls from Python, each with a few microseconds of work. With billions of weights you come close to the bound by bytes, and the cache saves what it promises. So measure where you are before you optimize.
+# The cache saves eleven of twelve positions but much less of the time, and both loops are far below the bound. In a model of half a million
+# weights, a token is nearly all overhead: about a hundred calls from Python, each with a few microseconds of work. With billions of weights you
+# come much closer to the bound by bytes, and the cache saves what it promises. So measure where you are before you optimize.
 #
 # ## The report card
 #
-# What you wanted, guessed and predicted, beside what happened. Your guesses are in it if you made them.
+# The report card shows what you wanted, guessed and predicted next to what happened. Your guesses are in it if you made them.
 
 
 # %%
@@ -980,7 +1000,8 @@ rows = [row_of(*wanted[name], card[name]) for name in wanted]
 Table(("stage", "wanted", "guessed", "predicted", "happened"), rows)
 
 # %% [markdown]
-# And what it cost. The honest lines are those about work that was paid for twice.
+# The next table shows what it cost. The honest lines are those about work that was paid for twice. The price is that of the run without a break and
+# of the command that healed the broken one.
 
 # %%
 computed_steps = sum(len(losses) for _, losses in starts)
@@ -1001,19 +1022,23 @@ assert computed_steps - 27 == 36
 Table(("cost", "steps", "seconds, or your currency"), rows)
 
 # %% [markdown]
-# Two deaths cost 15 steps of 48, because the saves were far apart for such a short run. The other cost is easy to forget: each of the two starts waits until Python has started on every rank and
-# torch is imported. On a cluster the queue, the container and the reading of the checkpoint are added. Llama 3's authors kept more than 90 % of the time for training. Measure your own share.
+# Two deaths cost 15 steps of 48, because the saves were far apart for such a short run. The other cost is easy to forget: each of the command's two
+# starts waits until Python has started on every rank and torch is imported. On a cluster the queue, the container and the reading of the checkpoint
+# are added. Llama 3's authors kept more than 90 % of the time for training. Measure your own share.
 #
 # ## Your own run
 #
-# The program is yours now: `your_run.py` in the folder of this kernel, and the cell above, which you can copy. What do you change to run it elsewhere?
+# The program is yours now: `your_run.py`, which calls your `resume_from`. It lies in the folder of this kernel (`program` is its path) and is
+# deleted with it, so copy it, or copy the cell above. What do you change to run it elsewhere?
 #
 # - **The text**: `TEXT` and `rows_of`. Keep them a function of the sample's number ([71_data](../day7_own_model/71_data.ipynb) has real ones).
-# - **The model**: `Model`. Cut it layer by layer, as here ([25_fsdp](../day2_data_parallel/25_fsdp.ipynb)). Weights in bf16 come with `MixedPrecisionPolicy`.
+# - **The model**: `Model`. Cut it layer by layer, as here ([25_fsdp](../day2_data_parallel/25_fsdp.ipynb)). Weights in bf16 come with
+#   `MixedPrecisionPolicy`.
 # - **The budget**: `WIDTH`, `MICRO`, `BATCH`, `EVERY`, from your own call of `choose_run`, with a trial on one node instead of the trial above.
 # - **The disk**: `CHECKPOINT` must be a folder that all nodes see. Delete old checkpoints; keep two.
-# - **The place**: a letter for Slurm, as in lesson 61. Here it is for two nodes of four ranks. The command on each node is the one that healed the run above,
-#   and if the job is thrown out, Slurm starts it again (`--requeue`), which is a third start like the others.
+# - **The place**: a batch script for Slurm, which lesson 61 calls a letter. Here it is for two nodes of four ranks. On each node it starts torchrun
+#   with `--max-restarts=1`, as in the run that healed above. If the job is stopped from outside, Slurm starts it again (`--requeue`), which is a
+#   third start like the others.
 
 # %%
 from workshop.facts.tree import ROOT
@@ -1046,7 +1071,7 @@ for words in ("--nproc-per-node=4", "--max-restarts=1", "your_run.py", "--requeu
 assert told
 
 # %% [markdown]
-# The letter is a program too, and bash can read it without running it:
+# The letter is a program too, and bash can check its syntax without running it:
 
 # %%
 read = subprocess.run(
@@ -1066,9 +1091,10 @@ show.recorded_run("81_capstone")
 # %% [markdown]
 # ## What to take away
 #
-# - **Decide with numbers, and give predictions a margin.** The plan without a margin looked cheaper and ran out of memory.
+# - **Decide with numbers, and give predictions a margin.** On the CPU, the plan without a margin looked cheaper and ran out of memory.
 # - **Rehearse your own file**, as one of two and as one of many. It finds what formulas leave out: here a row that cannot be cut any further.
-# - **A run that heals needs four habits**: data as a function of the sample's number, a checkpoint that is whole or not there, a look at the disk at each start, a log.
+# - **A run that heals needs four habits**: data as a function of the sample's number, a checkpoint that is whole or not there, a look at the disk
+#   at each start, a log.
 # - A crash costs the steps since the last save, and the time of a start. Count both.
 # - Healed on the same ranks, the run is the same to the last bit. On another number of ranks it is the same to rounding.
 # - Fewer bits and a cache are decisions with a price as well: bytes are exact, the loss and the speed you have to measure.
@@ -1077,8 +1103,10 @@ show.recorded_run("81_capstone")
 #
 # ## Sources
 #
-# - S. Zhang, S. Roller, N. Goyal and others, *OPT-175B chronicles*, github.com/facebookresearch/metaseq, `projects/OPT/chronicles/27_percent_update.md` (December 3, 2021: "40+ restarts", a checkpoint of
-#   1.6 TB in 992 files). The model: S. Zhang et al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068) (992 A100s; weights in 16 bits, Adam's state in 32).
-# - Llama Team, *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 (419 unexpected interruptions in 54 days, more than 90 % effective training time).
+# - S. Zhang, S. Roller, N. Goyal and others, *OPT-175B chronicles*, github.com/facebookresearch/metaseq,
+#   `projects/OPT/chronicles/27_percent_update.md` (December 3, 2021: "40+ restarts", a checkpoint of 1.6 TB in 992 files). The model: S. Zhang et
+#   al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068) (992 A100s; weights in 16 bits, Adam's state in 32).
+# - Llama Team, *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 (419 unexpected
+#   interruptions in 54 days, more than 90 % effective training time).
 # - PyTorch documentation: *Distributed Checkpoint*, *fully_shard*, *torchrun (Elastic Launch)*.
 # - J. W. Young, *A first order approximation to the optimum checkpoint interval*, Comm. ACM 17(9), 1974.

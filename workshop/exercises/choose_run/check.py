@@ -101,7 +101,7 @@ def _answer(function: Any, case: tuple[float, float, float]) -> str:
 
 
 def check(names: dict[str, Any]) -> str:
-    """Six candidates under seven pairs of limits, then under three that nothing meets."""
+    """Six candidates under eight pairs of limits, then under three that nothing meets."""
     function = names[NAME]
     answers = [_answer(function, case) for case in CASES]
     wanted = [_RIGHT(EVERY, *case) for case in CASES]

@@ -62,7 +62,7 @@ def _neighbours(signatures: Any, bands: int) -> Pairs:
 
 MISTAKES: tuple[tuple[Callable[[Any, int], Pairs], str], ...] = (
     (_one_hash, "One equal hash is not enough. A pair agrees in all hashes of a part."),
-    (_where(all), "The pairs agree in all parts. One part is enough."),
+    (_where(all), "It found only pairs that agree in all parts. One part is enough."),
     (_where(lambda same: same[0]), "Only the first part was looked at."),
     (_any_part, "A part was compared with another text's other part: each part needs its own buckets."),
     (_neighbours, "A bucket may contain more than two texts, and any two of them are a pair."),
