@@ -206,7 +206,7 @@ assert worst_y["mx"] > worst_y["tensor"]
 # %% [markdown]
 # - **Without a scale**, the mean of $y$ does not suffer, because most inputs lie where E4M3 has its digits. The one
 #   token with the massive activation suffers: its input is cut from thousands to 448. Gradients suffer everywhere, because they
-#   lie where E5M2 has few digits left. In one layer up to a third of them become zero.
+#   lie where E5M2 has few digits left. In the layer that loses most, about a third of them become zero.
 # - **One scale for each tensor** cures both problems. On average it is within half a percentage point of the best method, and for the worst
 #   token it is one to two points behind. This is the benefit of floating point: each number has its own exponent, and
 #   the scale only has to bring the largest number into range.

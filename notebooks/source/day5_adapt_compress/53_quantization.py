@@ -1008,10 +1008,11 @@ show.measured_on_gpu("quantized", "one token")
 
 # %% [markdown]
 # In bf16, the layer takes little more time than reading its bytes. torchao's kernel for 4 bits needs 0.6 of the bf16
-# time, with a quarter of the bytes. bitsandbytes' kernel for NF4 saves 6 % of that time. All other ways are many times
-# *slower* than no quantization at all. Our own layers unpack the whole matrix into memory, one operator at a time, and
-# then multiply. torchao's layer for 8 bits was not compiled, although it is meant to be. (We have not investigated why
-# PyTorch's own int8 is as slow.) Fewer bytes save time only if a single kernel reads them, unpacks them and multiplies.
+# time, with a quarter of the bytes. bitsandbytes' kernel for NF4 saves only 6 % of the bf16 time. All other ways are many
+# times *slower* than no quantization at all. Our own layers unpack the whole matrix into memory, one operator at a time,
+# and then multiply. torchao's layer for 8 bits was not compiled, although it is meant to be. (We have not investigated
+# why PyTorch's own int8 is that slow.) Fewer bytes save time only if a single kernel reads them, unpacks them and
+# multiplies.
 #
 # With many users at once, the weights are read once for all of them, so the product is limited by arithmetic and the gain
 # shrinks. In that case the inputs must be in 8 bits too, or in FP8 (day 4).

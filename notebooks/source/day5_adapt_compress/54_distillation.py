@@ -135,7 +135,7 @@ assert 0.7 < sizes[100] / sizes[1] < 1, "with the T^2"
 beside("shrinks_by", predicted=100, measured=shrinks)
 
 # %% [markdown]
-# It shrinks to a hundredth, which means with the square of T. With the factor T², the gradient roughly keeps its size.
+# It shrinks to a hundredth, that is, with the square of T. With the factor T², the gradient roughly keeps its size.
 # Its weight beside another loss therefore hardly depends on T.
 #
 # Now look at the direction. At a high temperature, the gradient is proportional to **the student's logit minus the

@@ -491,8 +491,8 @@ else:
 # ## Structured: really smaller
 #
 # A feed-forward network is a sum over its inner neurons. If we remove a row of `gate`, a row of `up` and a column of
-# `down`, one term of the sum is gone. Attention is a sum over heads. SmolLM2 has nine heads, and each three of them share
-# a key and a value, so we remove heads in threes. We choose the terms that add least (Wanda's score, summed over a
+# `down`, one term of the sum is gone. Attention is a sum over heads. SmolLM2 has nine heads, and every three of them
+# share a key and a value, so we remove heads in threes. We choose the terms that add least (Wanda's score, summed over a
 # column): a quarter of the neurons and a third of the heads.
 
 # %%

@@ -699,6 +699,7 @@ print(f"with the losses of the unbroken run, to the last bit; {halves} halves ar
 #
 # Writing is slow, but copying is fast. `dcp.async_save` copies the state to separate memory (*staging*) and returns. It then writes the copy in the
 # background while training continues.
+
 # %%
 # %%guess standstill --unit %
 # Of the time that a plain save takes: in what share of it does training still stand

@@ -75,5 +75,5 @@ def check(names: dict[str, Any]) -> str:
         )
     case.slot(6, first)
     if first != before or len(case.copies) != 1:
-        raise Wrong("No other sequence holds the first one's block any more, so it needs no copy.")
+        raise Wrong("No other sequence holds the first one's block anymore, so it needs no copy.")
     return "Two sequences share a block until one writes; the other one never notices."

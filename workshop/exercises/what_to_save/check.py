@@ -11,11 +11,11 @@ from typing import Any
 from workshop.exercises.engine.check import Wrong
 
 MISSING = {
-    "weights": "The weights are not those that were saved: the first loss is another one.",
+    "weights": "The weights are not those that were saved: the first loss is different.",
     "optimizer": "The optimizer's moments are lost. The first loss is right, the step after it is not.",
     "schedule": "The schedule begins again: the learning rate of the resumed run is that of its first steps.",
     "position": "The data begin again: the resumed run sees batches that it has seen already.",
-    "random": "The random state is another: dropout (`torch.get_rng_state()`) hits other numbers.",
+    "random": "The random state is lost: dropout (`torch.get_rng_state()`) drops different numbers.",
 }
 
 
@@ -32,6 +32,6 @@ def check(reports: list[dict[str, Any]]) -> str:
             raise Wrong(f"On rank {rank}: {' '.join(lost)}")
         if report["resumed"] != report["unbroken"]:
             raise Wrong(
-                f"On rank {rank} the losses were {report['unbroken']} and after going on {report['resumed']}."
+                f"On rank {rank} the losses were {report['unbroken']}, after the restart {report['resumed']}."
             )
     return f"{len(reports[0]['unbroken'])} losses on {len(reports)} ranks, equal to the last bit."
