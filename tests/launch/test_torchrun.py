@@ -392,7 +392,8 @@ def test_memory_cap_raises_as_a_gpu_would() -> None:
     assert caught.value.failures[0].error_type == "OutOfMemoryError"
     assert "Tried to allocate 16.0 MiB" in str(caught.value)
     assert "total capacity of 16.0 MiB of which 4.0 MiB is free; 12.0 MiB is held" in str(caught.value)
-    assert caught.value.result.text == "[ranks 0-1] 3 fit\n"
+    # On a busy machine the other one may not have come so far when the first fails.
+    assert caught.value.result.text in {f"[{who}] 3 fit\n" for who in ("rank 0", "rank 1", "ranks 0-1")}
 
 
 def test_progress_bars_do_not_become_text() -> None:

@@ -146,7 +146,9 @@ class CellAgent(LocalElasticAgent):
         """Keep how each rank ended by itself (negative is a signal); None for those that the agent ended."""
         own = self._own_ends or {}
         for rank, code in self._codes().items():
-            ended_here = rank not in own and code in (-signal.SIGTERM, -signal.SIGKILL)
+            # SIGSEGV too: a rank that runs Python as SIGTERM comes may stumble over its own last words
+            # (`stack_dumps`).
+            ended_here = rank not in own and code in (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGSEGV)
             self.exit_codes[rank] = None if ended_here else code
 
     def leave(self) -> None:

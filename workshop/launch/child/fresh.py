@@ -15,7 +15,7 @@ import torch
 from torch.distributed.elastic.agent.server.api import WorkerState
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from workshop.launch import messages, processes, rank_folder
+from workshop.launch import messages, processes, rank_folder, stack_dumps
 from workshop.launch.child.agent import make_agent
 from workshop.launch.child.rank_script import hang_up
 
@@ -125,15 +125,10 @@ class FreshRanks:
 
 def ask_for_stacks(attempt_dir: Path, ranks: dict[int, processes.ProcessId], patience: float = 1.0) -> None:
     """Have every rank that is still at work write its stacks; wait until it has."""
-    before = {}
+    at_work: dict[Path, stack_dumps.Signalled] = {}
     for rank, process in ranks.items():
         rank_dir = rank_folder.of_rank(attempt_dir, rank)
-        if (rank_dir / rank_folder.DONE).exists() or (rank_dir / rank_folder.FAILURE).exists():
-            continue
-        stacks = rank_dir / rank_folder.STACKS
-        if stacks.exists() and process.signal(signal.SIGUSR2):
-            before[stacks] = stacks.stat().st_size
-    deadline = time.monotonic() + patience
-    while before and time.monotonic() < deadline:
-        time.sleep(0.02)
-        before = {path: size for path, size in before.items() if path.stat().st_size <= size}
+        ended = any((rank_dir / name).exists() for name in (rank_folder.DONE, rank_folder.FAILURE))
+        if not ended and (rank_dir / rank_folder.STACKS).exists():
+            at_work[rank_dir / rank_folder.STACKS] = process
+    stack_dumps.request_dumps(at_work, patience)

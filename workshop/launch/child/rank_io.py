@@ -12,14 +12,17 @@ What one `print` says in several lines is written at once, each line but the las
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from workshop.launch import stack_dumps
 from workshop.launch.output import GOES_ON
 from workshop.launch.rank_folder import BARS, LOG, STACKS
 
@@ -144,21 +147,40 @@ def settle() -> None:
 
 
 def dump_stacks_on_signal(rank_dir: Path) -> None:
-    """Write the main thread's stack to ``stacks`` when asked (SIGUSR2) or ended (SIGTERM); on a crash, all.
+    """Write the main thread's stack to ``stacks`` when asked (`stack_dumps`) or ended; on a crash, all.
 
-    faulthandler works in the signal handler itself, so it answers also when the main thread is
-    inside a collective or holds the interpreter's lock. Linux gives such a signal to the main
-    thread, which may read its own frames. The frames of the other threads change while they are
-    read: asking for those too ended two ranks in a hundred with a SIGSEGV of our own making.
+    `stack_dumps.ASK` is answered between two instructions of Python. `ASK_IN_C` and SIGTERM are answered by
+    faulthandler in the signal handler itself, so also when the main thread is inside a collective or holds
+    the interpreter's lock. Linux gives a signal to the main thread, which may read its own frames. The frames
+    of the other threads change while they are read: asking for those too ended two ranks in a hundred with a
+    SIGSEGV of our own making. (A rank that runs Python as SIGTERM comes may end by SIGSEGV instead: see
+    `stack_dumps`. It ends in any case.)
 
-    Who asks looks for the file first. It is there a moment before faulthandler is, and a signal that nobody
+    Who asks looks for the file first. It is there a moment before who answers is, and a signal that nobody
     expects ends a process: until then it is ignored.
     """
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.signal(stack_dumps.ASK, signal.SIG_IGN)
     file = (rank_dir / STACKS).open("ab", buffering=0)  # faulthandler keeps it open
     faulthandler.enable(file=file)
-    faulthandler.register(signal.SIGUSR2, file=file, all_threads=False)
+    faulthandler.register(stack_dumps.ASK_IN_C, file=file, all_threads=False)
     faulthandler.register(signal.SIGTERM, file=file, all_threads=False, chain=True)
+
+    def answer(_number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(OSError):  # a full disk is no fault of the program's
+            file.write(_as_faulthandler(frame))
+
+    signal.signal(stack_dumps.ASK, answer)
+    signal.siginterrupt(stack_dumps.ASK, False)  # what waits in C goes on waiting
+
+
+def _as_faulthandler(frame: FrameType | None) -> bytes:
+    """The stack below ``frame``, in the form of faulthandler's dumps."""
+    lines = ["Stack (most recent call first):"]
+    while frame is not None:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno or 0} in {code.co_name}')
+        frame = frame.f_back
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
 def no_keyboard(what: str) -> Any:

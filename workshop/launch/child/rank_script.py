@@ -25,7 +25,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import messages, rank_folder
+from workshop.launch import messages, rank_folder, stack_dumps
 from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
 from workshop.launch.child.held_groups import hold_groups_of_ddp
@@ -209,19 +209,14 @@ def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
 
     Only those of this node: a process number of another node is somebody else here.
     """
-    stacks = {}
+    at_work: dict[Path, stack_dumps.Signalled] = {}
     first = int(os.environ["RANK"]) - int(os.environ["LOCAL_RANK"])
     here = range(first, first + int(os.environ["LOCAL_WORLD_SIZE"]))
     for other in (rank_folder.of_rank(rank_dir.parent, rank) for rank in here):
         ended = any((other / name).exists() for name in (rank_folder.DONE, rank_folder.FAILURE))
-        if ended or not (other / rank_folder.STACKS).exists():
-            continue
-        before = (other / rank_folder.STACKS).stat().st_size
-        if process_of(other).signal(signal.SIGUSR2):
-            stacks[other / rank_folder.STACKS] = before
-    deadline = time.monotonic() + patience
-    while any(path.stat().st_size <= size for path, size in stacks.items()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+        if not ended and (other / rank_folder.STACKS).exists():
+            at_work[other / rank_folder.STACKS] = process_of(other)
+    stack_dumps.request_dumps(at_work, patience)
 
 
 def process_of(rank_dir: Path) -> ProcessId:

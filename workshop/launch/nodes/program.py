@@ -24,7 +24,7 @@ from typing import Any
 import zmq
 
 from workshop import __version__
-from workshop.launch import rank_folder
+from workshop.launch import rank_folder, stack_dumps
 from workshop.launch.environment import rank_environment
 from workshop.launch.messages import (
     Clean,
@@ -96,8 +96,9 @@ class NodeGroup:
             case messages.Shell(rank):
                 self.channels[rank - self.first].shell.send_multipart(frames)
             case messages.Signal(rank, number):
-                if rank in self.processes:
-                    self.processes[rank].signal(number)
+                process = self.processes.get(rank)
+                if process and (number != stack_dumps.ASK_IN_C or stack_dumps.is_in_c(process.pid)):
+                    process.signal(number)
             case messages.Pass(name):
                 (self.directory / Path(name).name).write_bytes(b"".join(frames))
             case messages.Cut():

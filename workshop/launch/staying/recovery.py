@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from workshop.launch import rank_folder
+from workshop.launch import rank_folder, stack_dumps
 from workshop.launch.failures import (
     FailureRecord,
     Frame,
@@ -36,13 +36,19 @@ FREE_SECONDS = 4.0
 
 def ask_stacks(ranks: RankSet, which: Iterable[int], patience: float = 0.5) -> dict[int, tuple[Frame, ...]]:
     """Where each of these ranks is now, as frames; empty for one that runs nothing of the learner's."""
-    before = {rank: (ranks.rank_dir(rank) / rank_folder.STACKS).stat().st_size for rank in which}
-    ranks.signal(before, signal.SIGUSR2)
+    questions = {
+        rank: stack_dumps.Question(
+            ranks.processes[rank], ranks.rank_dir(rank) / rank_folder.STACKS, rank in ranks.local
+        )
+        for rank in which
+    }
+    ranks.signal(questions, stack_dumps.ASK)
     deadline = time.monotonic() + patience
     frames_of: dict[int, tuple[Frame, ...]] = {}
-    while len(frames_of) < len(before) and time.monotonic() < deadline:
-        for rank, start in before.items():
-            frames = stacks(ranks, rank, start)
+    while len(frames_of) < len(questions) and time.monotonic() < deadline:
+        for rank, question in questions.items():
+            question.again()
+            frames = stacks(ranks, rank, question.size)
             if frames:
                 frames_of[rank] = frames
         time.sleep(0.005)
