@@ -83,6 +83,15 @@ def test_a_cell_that_was_rewritten_since_is_not_compared(record):
     assert code_digest("a = 1  \nb = 2\n") == code_digest("a = 1\nb = 2") != code_digest("a = 1\nb = 3")
 
 
+def test_what_an_exercise_or_a_guess_asks_is_no_result(record):
+    write, cell = record
+    page = json.loads((ROOT / "notebooks" / "day0_welcome" / f"{LESSON}.ipynb").read_text())
+    asking = [c["id"] for c in page["cells"] if "".join(c["source"]).startswith(("%%exercise", "%%guess"))]
+    assert len(asking) > 1
+    assert recorded_run(LESSON, write(rows=[{"cells": dict.fromkeys(asking, "other words")}])).cells == ()
+    assert len(recorded_run(LESSON, write(rows=[{"cells": dict.fromkeys([*asking, cell], "x")}])).cells) == 1
+
+
 def test_a_broken_run_says_why(record):
     write, _ = record
     path = write(status="failed", why="TimeoutError: it had not ended after 150 s", rows=[])

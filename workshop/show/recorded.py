@@ -112,8 +112,8 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
         since = f" ({part['since']})" if part.get("since") else ""
         why = _reason(part.get("why", part["status"]))
         return RecordedRun(lesson, f"On {where}, it did not run to its end: {why}{since}.")
-    here, own = _printed(page)
-    printed = {cell: text for cell, text in part["rows"][0]["cells"].items() if cell not in own}
+    here, left_out = _printed(page)
+    printed = {cell: text for cell, text in part["rows"][0]["cells"].items() if cell not in left_out}
     took, sources = part["rows"][-1], part["rows"][0].get("sources", {})
     same = [
         cell for cell in printed if cell in here and sources.get(cell, here[cell].digest) == here[cell].digest
@@ -192,18 +192,21 @@ def _shows_this(cell: dict[str, Any]) -> bool:
 
 
 def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
-    """What the cells of a stored page print, by their ids; and the ids of those that show this."""
-    cells, own = {}, set()
+    """What the cells of a stored page print, by their ids; and the ids of those that tell of no run.
+
+    These are the cell that shows this, and exercises and guesses: what those print is our words.
+    """
+    cells, left_out = {}, set()
     for cell in json.loads(page.read_text("utf-8"))["cells"]:
         parts = []
         for output in cell.get("outputs", []):
             shown = output.get("data", {}).get("text/plain")
             parts.append("".join(output.get("text", "")) if shown is None else "".join(shown) + "\n")
-        if _shows_this(cell):
-            own.add(cell.get("id", ""))
+        if _shows_this(cell) or "".join(cell["source"]).startswith(("%%exercise", "%%guess")):
+            left_out.add(cell.get("id", ""))
         else:
             cells[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))
-    return cells, own
+    return cells, left_out
 
 
 def _cut(lines: list[str]) -> str:

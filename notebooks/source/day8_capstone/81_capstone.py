@@ -3,7 +3,7 @@
 #
 # - **You need** `25_fsdp`, `63_checkpoints` and `64_plan_a_run`. Quantization (`53_quantization`) and the cache (`56_serving`) come back
 #   near the end, in short form.
-# - **It takes** 60 minutes to read and try, under a minute to run.
+# - **It takes** 60 minutes to read and try, about a minute to run.
 # - **What runs where:** everything runs here, on two ranks on the CPU. Where there are two GPUs or more, the same cells use them, with a
 #   larger model and a larger cap (not tried yet). The plan for 1,024 GPUs is arithmetic, and the world of 512 ranks is rehearsed.
 # - **Model and text:** a small transformer of four layers, written in plain PyTorch, because the program must not need this package. It
@@ -136,7 +136,7 @@ def candidates(width):
     found, grows = [], shape(width).num_params / shape(WIDTH).num_params
     for ranks, (call, sequence) in calls.items():
         cut = Layout(shard=ranks, zero=3 if ranks > 1 else 0, precision="fp32")
-        for micro in (1, 2, 4, 8)[: 4 // ranks + 1]:
+        for micro in [m for m in (1, 2, 4, 8) if m * ranks <= BATCH]:
             run = Run(shape(width), "this-machine", cut, micro, LENGTH, BATCH)
             number = STEPS * BATCH // ranks // micro
             found.append({
@@ -193,7 +193,7 @@ print(f"margin 10 %: {chosen['name']}, {chosen['bytes'] / 1e6:.1f} MB predicted"
 print(f"no margin:   {risky['name']}, {risky['bytes'] / 1e6:.1f} MB predicted")
 assert chosen["ranks"] == RANKS
 assert chosen["bytes"] * (1 + MARGIN) <= CAP
-card["plan"] = beside("ranks_needed", measured=chosen["ranks"])
+card["plan"] = beside("ranks_needed", calculated=chosen["ranks"])
 card["plan"]
 
 # %% [markdown]
@@ -311,9 +311,9 @@ def resume_from(room: Path, batch: int) -> tuple[Path | None, int, int]:
 # ### Decide: how many steps may be lost?
 #
 # A crash costs the steps since the last save, and a save costs time in any case. Lesson 64 has the formula for the best interval if the rate of
-# failures is known. Here you choose: `EVERY` is the number of steps that you are ready to lose. (The guess and the checks further down are written
-# for 10, so run the lesson with 10 first.) Your decisions reach the program as environment variables, and so does the micro-batch that `choose_run`
-# has chosen for you.
+# failures is known. Here you choose: `EVERY` is the number of steps that you are ready to lose, at most 26, because we will kill the run after step 27.
+# (The text below describes 10.) Your decisions reach the program as environment variables, and so does the micro-batch that `choose_run` has chosen
+# for you.
 
 # %%
 EVERY = 10
@@ -602,7 +602,7 @@ first = sum(4 * rows_each[n] * w[0].numel() for n, w in model.named_parameters()
 held = of_512.memory.peak_parts["weights"]
 print(f"rank 0 of 512 holds {held:,} B of weights; a 512th is {fair:,.0f} B")
 assert held == first
-assert held > 1.5 * fair
+assert ON_GPUS or held > 1.5 * fair  # wide matrices have rows for all
 times = {"predicted": first / fair, "calculated": held / fair}
 card["among 512"] = beside("times_its_share", **times)
 card["among 512"]
@@ -641,7 +641,7 @@ left = sorted(path.name for path in room.iterdir())
 died_at = max(history(room)[0])
 saved = resume_from(room, BATCH)[1]
 print(f"on the disk: {', '.join(left)}; the log ends with step {died_at}")
-assert saved == 20
+assert saved == 27 - 27 % EVERY
 card["lost steps"] = beside(
     "lost_steps", predicted=27 % EVERY, measured=died_at - saved
 )
@@ -662,7 +662,8 @@ of_opt = 16 * 24 / 40  # at most: the logbook has "40+"
 print(f"992 GPUs by Llama 3's rate: an interruption every {by_llama:.0f} hours")
 print(f"992 GPUs of OPT-175B:       a restart every {of_opt:.1f} hours or less")
 state = 175e9 * (2 + 8)  # weights in 16 bits, two moments in fp32
-print(f"its checkpoint: {state / 2**40:.1f} TiB predicted, 1.6 TB in the logbook")
+print(f"its checkpoint: {state / 1e12:.2f} TB predicted,", end=" ")
+print(f"or {state / 2**40:.1f} TiB; the logbook has 1.6 TB")
 assert 5 < by_llama / of_opt < 6
 
 # %% [markdown]
@@ -677,12 +678,13 @@ assert 5 < by_llama / of_opt < 6
 
 # %%
 cut_off = shutil.ignore_patterns(".metadata")
-shutil.copytree(room / "step-20", room / "step-40", ignore=cut_off)
-shutil.copytree(room / "step-20", room / "step-30.part")
+newest = room / f"step-{saved}"
+shutil.copytree(newest, room / f"step-{saved + 2 * EVERY}", ignore=cut_off)
+shutil.copytree(newest, room / f"step-{saved + EVERY}.part")
 print(*sorted(path.name for path in room.iterdir()))
 where, done, sample = resume_from(room, BATCH)
 print(f"your function: {where.name}, {done} steps done, sample {sample} is next")
-assert (where.name, done, sample) == ("step-20", 20, 20 * BATCH)
+assert (where, done, sample) == (newest, saved, saved * BATCH)
 
 # %% [markdown]
 # Your function now becomes a part of the program. Its cell is copied in front of `main`, and `main` calls it:
@@ -745,7 +747,7 @@ for step, loss, _ in lines:
     if not starts or int(step) != starts[-1][0] + len(starts[-1][1]) + 1:
         starts.append((int(step) - 1, []))
     starts[-1][1].append(float(loss))
-assert [before for before, _ in starts] == [0, 20, 30]
+assert [before for before, _ in starts] == [0, saved, 38 - 38 % EVERY]
 figure, axis = new_figure(7.0, 2.8)
 gray = {"color": "#BBBBBB", "linewidth": 12, "label": "no break"}
 axis.plot(list(unbroken), list(unbroken.values()), **gray)
@@ -775,19 +777,19 @@ card["healed"]
 # agree.)
 #
 # (Above, epoch 3 is printed by two starts. A mean covers only the steps of its own start, so it can differ from that of the unbroken run.)
-# ask for equality only as far as these two agree.)
 #
 # **With another number of ranks.** One rank continues with what two have saved at step 30, as if half of the machine had to be given back. The
 # batch is the same, but sums are taken in another order.
 
 # %%
 alone = fresh("alone")
-shutil.copytree(room / "step-30", alone / "step-30")
+second = f"step-{38 - 38 % EVERY}"  # the newest when rank 0 died
+shutil.copytree(room / second, alone / second)
 launch.torchrun(launch.Script(program), 1, limits=limits)
 by_one, _ = history(alone)
 apart_by_one = max(abs(by_one[step] - unbroken[step]) for step in by_one)
 print(f"steps {min(by_one)} to {max(by_one)}: at most {apart_by_one:.0e} apart")
-assert min(by_one) == 31
+assert min(by_one) == 39 - 38 % EVERY
 assert 0 < apart_by_one < 1e-2
 
 # %% [markdown]
@@ -801,7 +803,7 @@ assert 0 < apart_by_one < 1e-2
 
 # %%
 # %%guess loss_at_4_bits
-# With 32 bits the loss on these samples is about 1.33. What is it with 4 bits?
+# With 32 bits, the loss of this model on the CPU is about 1.33. What is it with 4 bits?
 ...
 
 # %%
@@ -848,6 +850,7 @@ for bits in (32, 8, 4):
     print(f"{bits:>2} bits: {expected:>11,.0f} B predicted, {size:>9,} B", end=", ")
     print(f"loss {losses[bits]:.4f}")
     assert size == expected
+assert ON_GPUS or abs(losses[32] - 1.33) < 0.05
 assert abs(losses[8] - losses[32]) < 0.02
 assert abs(losses[8] - losses[32]) < abs(losses[4] - losses[32]) < 0.5
 card["4 bits"] = beside("loss_at_4_bits", measured=losses[4])
@@ -1000,25 +1003,27 @@ rows = [row_of(*wanted[name], card[name]) for name in wanted]
 Table(("stage", "wanted", "guessed", "predicted", "happened"), rows)
 
 # %% [markdown]
-# The next table shows what it cost. The honest lines are those about work that was paid for twice. The price is that of the run without a break and
-# of the command that healed the broken one.
+# The next table shows what it cost. The honest lines are those about work that was paid for twice. The last price is that of the 27 steps before the
+# first death and of the command that healed the run.
 
 # %%
 computed_steps = sum(len(losses) for _, losses in starts)
 twice = computed_steps - STEPS
 first_start = clock[STEPS] - clock[1]
 a_step = first_start / (STEPS - 1)
-price = RANKS * (first_start + healing) / 3600 * PRICE
-training = (computed_steps - 27) * a_step  # in the command that healed it
+healed = computed_steps - 27  # steps in the command that healed it
+price_whole, price_broken = (
+    RANKS * seconds / 3600 * PRICE for seconds in (first_start, 27 * a_step + healing)
+)
 rows = [
     ["the run without a break", f"{STEPS} steps", f"{first_start:.1f} s"],
     ["computed twice", f"{twice} steps", f"{twice * a_step:.1f} s"],
-    ["the command that healed it", "36 steps", f"{healing:.1f} s"],
-    ["of that, not in steps", "", f"{max(healing - training, 0):.1f} s"],
-    [f"price of both, at {PRICE:.2f} an hour", "", f"{price:.4f}"],
+    ["the command that healed it", f"{healed} steps", f"{healing:.1f} s"],
+    ["of that, not in steps", "", f"{max(healing - healed * a_step, 0):.1f} s"],
+    [f"price without a break, at {PRICE:.2f} an hour", "", f"{price_whole:.4f}"],
+    ["price with two deaths", "", f"{price_broken:.4f}"],
 ]
-assert twice == (27 - 20) + (38 - 30)
-assert computed_steps - 27 == 36
+assert twice == 27 % EVERY + 38 % EVERY
 Table(("cost", "steps", "seconds, or your currency"), rows)
 
 # %% [markdown]

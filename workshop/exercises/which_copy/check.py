@@ -40,12 +40,12 @@ WHY = {
 
 def check(names: dict[str, Any]) -> str:
     """Each expression in turn; the first that is wrong is explained."""
-    advice = call(names["which_copy"], "which_copy", Call(()))
-    if not isinstance(advice, dict):
-        raise Wrong(f"`which_copy()` gave {shown(advice)}; wanted a dict from expression to True or False.")
+    answer = call(names["which_copy"], "which_copy", Call(()))
+    if not isinstance(answer, dict):
+        raise Wrong(f"`which_copy()` gave {shown(answer)}; wanted a dict from expression to True or False.")
     for expression, copies in TRUTH.items():
-        if expression not in advice:
+        if expression not in answer:
             raise Wrong(f"`{expression}` is missing from the answer.")
-        if bool(advice[expression]) is not copies:
+        if bool(answer[expression]) is not copies:
             raise Wrong(f"`{expression}` {'copies' if copies else 'does not copy'}. {WHY[expression]}")
     return f"Of {len(TRUTH)} expressions {sum(TRUTH.values())} copy. Strides explain each of them."
