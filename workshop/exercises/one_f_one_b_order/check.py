@@ -23,17 +23,17 @@ EACH = Durations(forward=1.0, backward=2.0)
 def check(names: dict[str, Any]) -> str:
     """Five pipelines, one of one rank, one with fewer micro-batches than ranks."""
     for ranks, micro_batches in CASES:
-        orders = [_asked(names[NAME], rank, ranks, micro_batches) for rank in range(ranks)]
-        timeline = _played(orders, micro_batches)
+        lists = [_asked(names[NAME], rank, ranks, micro_batches) for rank in range(ranks)]
+        timeline = _played(lists, micro_batches)
         _as_good(timeline, ranks, micro_batches)
         for rank, right in enumerate(one_f_one_b(ranks, micro_batches)):
             wanted = [f"{action.kind}{action.micro_batch}" for action in right]  # type: ignore[union-attr]
-            if orders[rank] != wanted:
+            if lists[rank] != wanted:
                 place = next(
-                    p for p, pair in enumerate(zip(orders[rank], wanted, strict=True)) if len(set(pair)) > 1
+                    p for p, pair in enumerate(zip(lists[rank], wanted, strict=True)) if len(set(pair)) > 1
                 )
                 raise Wrong(
-                    f"`{_written(rank, ranks, micro_batches)}` has {orders[rank][place]!r} at place {place}; "
+                    f"`{_written(rank, ranks, micro_batches)}` has {lists[rank][place]!r} at place {place}; "
                     f"wanted {wanted[place]!r}. Forwards and backwards run in the order "
                     "of the micro-batches' numbers."
                 )
@@ -74,17 +74,17 @@ def _asked(function: Any, rank: int, ranks: int, micro_batches: int) -> list[str
     return order
 
 
-def _played(orders: list[list[str]], micro_batches: int) -> PipelineTimeline:
+def _played(lists: list[list[str]], micro_batches: int) -> PipelineTimeline:
     """All ranks together; Wrong where they wait for each other for ever."""
     orders: Any = [
-        [Action(item[0], rank, int(item[1:])) for item in order] for rank, order in enumerate(orders)
+        [Action(item[0], rank, int(item[1:])) for item in order] for rank, order in enumerate(lists)
     ]
     try:
         return play(orders, EACH)
     except ValueError as error:
         who = str(error).removeprefix("these orders never finish: ")
         raise Wrong(
-            f"With {len(orders)} ranks and {micro_batches} micro-batches the ranks wait for each other. In "
+            f"With {len(lists)} ranks and {micro_batches} micro-batches the ranks wait for each other. In "
             f"this report F0@1 is F0 on rank 1, and I is the gradient that B sends back: {who}."
         ) from error
 
