@@ -37,7 +37,7 @@ def table(folder: Path) -> str:
             lines.append(f"  {record['note']}")
         for part, entry in record["parts"].items():
             if entry["status"] != "done":
-                lines.append(f"  {part}: {about['status']}: {entry.get('why', '')[:150]}")
+                lines.append(f"  {part}: {entry['status']}: {entry.get('why', '')[:150]}")
             for row in entry["rows"]:
                 lines.append(_line(part, row))
     return "\n".join(lines).strip() or f"no record in {folder}"
