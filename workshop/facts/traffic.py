@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-_PAYLOADS_IN_A_RING = {
+RING_ROUNDS = {
     "all_reduce": 2,
     "all_gather": 1,
     "reduce_scatter": 1,
@@ -18,9 +18,10 @@ _PAYLOADS_IN_A_RING = {
     "gather": 1,
     "scatter": 1,
 }
+"""How often a ring passes the payload on: an all_reduce is a reduce_scatter and an all_gather."""
 _SENT_WHOLE = ("broadcast", "send")
 
-COLLECTIVES = (*_PAYLOADS_IN_A_RING, *_SENT_WHOLE)
+COLLECTIVES = (*RING_ROUNDS, *_SENT_WHOLE)
 
 
 def wire_bytes(collective: str, payload_bytes: Any, ranks: Any) -> Any:
@@ -40,9 +41,9 @@ def wire_bytes(collective: str, payload_bytes: Any, ranks: Any) -> Any:
     """
     if collective in _SENT_WHOLE:
         return (ranks > 1) * payload_bytes
-    if collective not in _PAYLOADS_IN_A_RING:
+    if collective not in RING_ROUNDS:
         raise ValueError(f"unknown collective {collective!r} (known: {', '.join(COLLECTIVES)})")
-    return _PAYLOADS_IN_A_RING[collective] * (ranks - 1) / ranks * payload_bytes
+    return RING_ROUNDS[collective] * (ranks - 1) / ranks * payload_bytes
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ import numpy as np
 
 from workshop.facts.device import ClusterSpec
 from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
-from workshop.facts.traffic import wire_bytes
+from workshop.facts.traffic import RING_ROUNDS, wire_bytes
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
@@ -92,13 +92,19 @@ class NodeCurve:
         """Bytes/s on the bus that the largest group reaches with the largest message."""
         table = self.seconds[collective]
         n, size = 2.0 ** len(table), 2.0 ** (self.first + table.shape[1] - 1)
-        rounds = 2 if collective == "all_reduce" else 1
-        return float(rounds * size * bus_share(n) / table[-1, -1])
+        return float(ring_bytes(collective, size, n) / table[-1, -1])
 
 
 def bus_share(ranks: Numbers) -> Any:
     """The share of a tensor that crosses each rank's link in one round of a ring."""
     return (ranks - 1) / ranks
+
+
+def ring_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> Any:
+    """Bytes that one rank sends in a ring: `facts.traffic.wire_bytes`, of the collectives that are rings."""
+    if collective not in RING_ROUNDS:
+        raise ValueError(f"{collective!r} is no ring (known: {', '.join(RING_ROUNDS)})")
+    return RING_ROUNDS[collective] * bus_share(ranks) * num_bytes
 
 
 @cache
@@ -278,7 +284,7 @@ class Wires:
             moving = self._all_to_all(size, n, here)
         else:
             crossing = self._crossing(collective, size, n, here)
-            moving = np.maximum(wire_bytes(collective, size, n) / self.link, crossing)
+            moving = np.maximum(ring_bytes(collective, size, n) / self.link, crossing)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
 
     def summed_seconds(
@@ -320,7 +326,7 @@ class Wires:
         if not (here < n).any():
             return np.zeros(np.broadcast_shapes(size.shape, n.shape))
         used = np.minimum(here, self.adapters)
-        sent, step = wire_bytes(collective, size, n) / used, size / np.maximum(n, 1) / used
+        sent, step = ring_bytes(collective, size, n) / used, size / np.maximum(n, 1) / used
         return np.where(here < n, sent / (self.network * network_share(step)), 0.0)
 
     def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:

@@ -915,7 +915,7 @@ more = statistics.median(end.more for end in ends)
 # the lighthouse waits a second for a sign of life, of which ten come in a second
 assert stood > 0.8
 assert all(end.lost >= 1 for end in alive)
-assert back.taken_at > 10  # it did not begin at 0
+assert back.taken_at >= 10  # it did not begin at 0
 assert more > 0  # quorum and commit are not free
 Table(
     ("what a lost replica costs", "predicted", "measured"),
