@@ -7,12 +7,18 @@ learner's own program inward.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import os
+import signal
+import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.facts.short_repr import shortened, writable
-from workshop.launch.child import descriptors
+from workshop.launch.child import descriptors, rank_io
 from workshop.launch.failures import FailureRecord, Frame, WrongSyntax
 from workshop.launch.messages import write_file
 from workshop.launch.rank_folder import FAILURE
@@ -67,4 +73,27 @@ def tellable(error: BaseException | None) -> BaseException | None:
 def write(error: BaseException, program: str, rank_dir: Path) -> None:
     """Leave the record in ``rank_dir``, whole or not at all."""
     descriptors.open_reserve()
-    write_file(rank_dir / FAILURE, describe(error, program))
+    with _ended_only_afterwards():
+        write_file(rank_dir / FAILURE, describe(error, program))
+
+
+@contextlib.contextmanager
+def _ended_only_afterwards() -> Iterator[None]:
+    """SIGTERM takes effect when this block is left.
+
+    Where a rank has died, the others' collectives raise while the agent is about to end them. A rank that
+    is ended before its record is written could only say that it was writing one.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python lets no other set a handler
+        yield
+        return
+    asked_to_end: list[int] = []
+    faulthandler.unregister(signal.SIGTERM)  # the record says where it was
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: asked_to_end.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if asked_to_end:
+            os.kill(os.getpid(), signal.SIGTERM)
+        rank_io.dump_when_ended()

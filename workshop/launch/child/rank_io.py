@@ -33,6 +33,7 @@ _LONGEST_WAIT = 1 << 16  # characters kept back until their line ends
 
 
 _CAPTURED: list[RankStream] = []  # this rank's two streams, once `capture` has made them
+_STACKS: list[io.FileIO] = []  # this rank's file of stacks, once `dump_stacks_on_signal` has opened it
 
 
 class RankStream(io.TextIOBase):
@@ -163,7 +164,8 @@ def dump_stacks_on_signal(rank_dir: Path) -> None:
     file = (rank_dir / STACKS).open("ab", buffering=0)  # faulthandler keeps it open
     faulthandler.enable(file=file)
     faulthandler.register(stack_dumps.ASK_IN_C, file=file, all_threads=False)
-    faulthandler.register(signal.SIGTERM, file=file, all_threads=False, chain=True)
+    _STACKS[:] = [file]
+    dump_when_ended()
 
     def answer(_number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(OSError):  # a full disk is no fault of the program's
@@ -171,6 +173,12 @@ def dump_stacks_on_signal(rank_dir: Path) -> None:
 
     signal.signal(stack_dumps.ASK, answer)
     signal.siginterrupt(stack_dumps.ASK, False)  # what waits in C goes on waiting
+
+
+def dump_when_ended() -> None:
+    """On SIGTERM write the stack, then end (or do what the program has set for it)."""
+    if _STACKS:
+        faulthandler.register(signal.SIGTERM, file=_STACKS[0], all_threads=False, chain=True)
 
 
 def _as_faulthandler(frame: FrameType | None) -> bytes:
