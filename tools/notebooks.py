@@ -10,7 +10,7 @@ patch version) is dropped.
     python tools/notebooks.py                   every lesson
     python tools/notebooks.py 21_collectives    the lessons whose name contains this
     python tools/notebooks.py --records         the cells that show a lesson's run on a GPU, and no others
-    python tools/notebooks.py --prose           only the text between the cells of code; nothing is executed
+    python tools/notebooks.py --prose           only text and comments; of the code only guesses are executed
     python tools/notebooks.py --check           say whether the pairs agree; changes nothing
 """
 
@@ -35,9 +35,11 @@ if str(ROOT) not in sys.path:  # `python tools/notebooks.py` puts only tools/ th
 
 from tools.rules import Problem, pairing_problems  # noqa: E402 - needs the line above
 from workshop.cli.notebook_run import run_notebook  # noqa: E402
+from workshop.facts.comments import without_comments  # noqa: E402
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LIKE_ENOUGH = 0.6
+CELL_SECONDS = 300  # as long as CI gives a cell: a busy machine takes several times as long as a quiet one
 RECORD = "gpu-record"  # the tag of a cell that shows `show.recorded_run`, and needs no other
 LANGUAGE = {
     "name": "python",
@@ -66,7 +68,7 @@ def paired(source: Path, present: NotebookNode | None) -> NotebookNode:
         cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if k == "tags"})
         if before is not None:
             cell.id = before.id
-            if cell.cell_type == "code" and cell.source == before.source:
+            if cell.cell_type == "code" and without_comments(cell.source) == without_comments(before.source):
                 cell.outputs, cell.execution_count = before.outputs, before.execution_count
     _give_ids(notebook.cells, {before.id for before in old})
     notebook.metadata = NotebookNode(kernelspec=NotebookNode(KERNEL), language_info=NotebookNode(LANGUAGE))
@@ -140,7 +142,7 @@ def make(source: Path, lessons: Path) -> float:
     target, _, notebook = _pair(source, lessons)
     target.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    run_notebook(notebook, target.parent)
+    run_notebook(notebook, target.parent, seconds=CELL_SECONDS)
     took = time.monotonic() - started
     _write(notebook, target)
     return took
@@ -174,30 +176,41 @@ def renew_records(chosen: list[Path], lessons: Path) -> list[str]:
     if problems:
         return problems
     cells = [cell for _, notebook in pairs for cell in _records(notebook)]
-    alone = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from workshop import show")])
-    alone.cells += [nbformat.v4.new_code_cell(cell.source) for cell in cells]
-    run_notebook(alone, lessons)
-    for cell, done in zip(cells, alone.cells[1:], strict=True):
-        cell.outputs = done.outputs
+    _execute_alone(cells, "from workshop import show", lessons)
     for target, notebook in pairs:
         _number(notebook)
         _write(notebook, target)
     return []
 
 
+def _execute_alone(cells: list[NotebookNode], after: str, folder: Path) -> None:
+    """Give these cells the outputs that they have in a new kernel, in which only `after` ran before."""
+    alone = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(after)])
+    alone.cells += [nbformat.v4.new_code_cell(cell.source) for cell in cells]
+    run_notebook(alone, folder, seconds=CELL_SECONDS)
+    for cell, done in zip(cells, alone.cells[1:], strict=True):
+        cell.outputs = done.outputs
+
+
 def renew_prose(chosen: list[Path], lessons: Path) -> list[str]:
-    """Take over what changed between the cells of code, and execute nothing.
+    """Take over what changed between the cells of code, and their comments, without executing the lesson.
+
+    The question of a guess is a comment that its cell shows: those cells are executed, by themselves.
 
     Returns:
         What keeps a lesson from it, a sentence each; then nothing is written at all.
     """
-    pairs, problems = [], []
+    pairs, problems, guesses = [], [], []
     for source in chosen:
         target, present, notebook = _pair(source, lessons)
         pairs.append((target, notebook))
         if present is None or _code(notebook) != _code(present):
             problems.append(f"{source.stem}: its code is not as it was executed; execute the lesson")
+        else:
+            guesses += _changed_guesses(notebook, present)
     if not problems:
+        if guesses:
+            _execute_alone(guesses, "%load_ext workshop", lessons)
         for target, notebook in pairs:
             _number(notebook)
             _write(notebook, target)
@@ -208,10 +221,19 @@ def _records(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if RECORD in cell.metadata.get("tags", ())]
 
 
+def _changed_guesses(notebook: NotebookNode, present: NotebookNode) -> list[NotebookNode]:
+    as_executed = {cell.source for cell in present.cells}
+    return [
+        cell
+        for cell in notebook.cells
+        if cell.source.startswith("%%guess") and cell.source not in as_executed
+    ]
+
+
 def _code(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
-    """Text and tags of the cells of code."""
+    """Text, without its comments, and tags of the cells of code."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [(cell.source, list(cell.metadata.get("tags", ()))) for cell in code]
+    return [(without_comments(cell.source), list(cell.metadata.get("tags", ()))) for cell in code]
 
 
 def _others(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
@@ -244,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="parts of lesson names (default: every lesson)")
     parser.add_argument("--check", action="store_true", help="only say whether the pairs agree")
     parser.add_argument("--records", action="store_true", help="only the cells that show a run on a GPU")
-    parser.add_argument("--prose", action="store_true", help="only the text between cells of code")
+    parser.add_argument("--prose", action="store_true", help="only text, and comments of code")
     parser.add_argument("--lessons", type=Path, default=ROOT / "notebooks", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.check:
@@ -259,12 +281,12 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    os.environ["WORKSHOP_PROGRESS"] = "off"  # a committed lesson shows the first hint, not the author's third
     if options.records or options.prose:
         renew = renew_records if options.records else renew_prose
         refused = renew(chosen, options.lessons)
         print("".join(f"notebooks: {problem}\n" for problem in refused), end="", file=sys.stderr)
         return 1 if refused else 0
-    os.environ["WORKSHOP_PROGRESS"] = "off"  # a committed lesson shows the first hint, not the author's third
     for source in chosen:
         print(f"notebooks: {source.stem} ...", end=" ", flush=True)
         print(f"{make(source, options.lessons):.1f} s", flush=True)

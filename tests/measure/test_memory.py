@@ -57,6 +57,12 @@ def test_a_tensor_freed_in_another_thread_is_found_by_its_size():
     assert min(report.peak_parts.values()) >= 0
 
 
+def test_what_another_thread_took_and_this_one_frees_at_once_was_no_ones():
+    events = [Allocation(1, 0xA, 10, 40), Allocation(2, 0xB, -77, 40), Allocation(3, 0xC, 5, 45)]
+    report = build_report(30, {}, events, [])
+    assert report.peak_parts == {"other": 30, "temporaries": 15}
+
+
 def test_an_address_used_again_was_freed_in_between():
     events = [Allocation(1, 0xA, 10, 10), Allocation(2, 0xA, 20, 20)]
     assert build_report(0, {}, events, []).peak_bytes == 20

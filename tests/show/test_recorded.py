@@ -80,6 +80,7 @@ def test_a_cell_that_was_rewritten_since_is_not_compared(record):
     told = recorded_run(LESSON, write(rows=rows))
     assert not told.cells
     assert told.sentence.endswith("12 s; 1 of the 1 cells that printed has been rewritten since.")
+    assert code_digest("a = 1  # one\n# two\nb = 2\n") == code_digest("a = 1\nb = 2")
     assert code_digest("a = 1  \nb = 2\n") == code_digest("a = 1\nb = 2") != code_digest("a = 1\nb = 3")
 
 

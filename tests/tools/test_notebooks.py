@@ -200,3 +200,28 @@ def test_prose_is_not_taken_over_where_code_changed_too(lessons, capsys):
     assert make(lessons, "--prose") == 1
     assert "11_y: its code is not as it was executed" in capsys.readouterr().err
     assert (lessons / "day1_x" / "11_y.ipynb").read_bytes() == before
+
+
+def test_a_comment_is_taken_over_and_keeps_what_its_cell_printed(lessons):
+    edit(lessons, "print(2 * x)", "print(2 * x)  # twice\n# nothing else")
+    make(lessons)
+    before = read(lessons)
+    edit(lessons, "print(2 * x)  # twice\n# nothing else", "print(2 * x)  # double it\n# and no more")
+    assert make(lessons, "--prose") == 0
+    after = read(lessons)
+    assert after.cells[2].source == "print(2 * x)  # double it\n# and no more"
+    assert (after.cells[2].id, after.cells[2].outputs) == (before.cells[2].id, before.cells[2].outputs)
+    assert pairing_problems(lessons) == []
+
+
+def test_a_guess_asks_anew_what_its_comment_says_now(lessons):
+    guess = "\n# %%\n# %load_ext workshop\n\n# %%\n# %%guess many --unit s\n# How long is it?\n...\n"
+    (lessons / "source" / "day1_x" / "11_y.py").write_text(SOURCE.replace("1 / 0", "1 / 0\n" + guess))
+    make(lessons)
+    assert "How long is it?" in str(read(lessons).cells[5].outputs)
+    edit(lessons, "# How long is it?", "# How many seconds does it take?")
+    assert make(lessons, "--prose") == 0
+    after = read(lessons).cells[5]
+    assert "How many seconds does it take?" in str(after.outputs)
+    assert "How long is it?" not in str(after)
+    assert pairing_problems(lessons) == []

@@ -201,7 +201,7 @@ class _Books:
             self._close(event.address)  # still open: freed where we could not see it
             self._owners[event.address] = (self.ledger.open(event.delta_bytes), event.delta_bytes)
         elif not self._close(event.address):  # it has an address, so it is none of ours, whatever its size
-            self._others(event.delta_bytes)
+            self._others(event.delta_bytes + self._came_unseen(event))
         if event.total_bytes is not None:
             self._adjust(event.total_bytes - self.ledger.live_bytes)
 
@@ -210,6 +210,12 @@ class _Books:
         if owner is not None:
             self.ledger.change(owner[0], -owner[1])
         return owner is not None
+
+    def _came_unseen(self, event: Allocation) -> int:
+        """Bytes that other threads took since the event before: among them may be what this one frees."""
+        if event.total_bytes is None:
+            return 0
+        return max(event.total_bytes - event.delta_bytes - self.ledger.live_bytes, 0)
 
     def _adjust(self, difference: int) -> None:
         """Bytes that came or went in another thread."""

@@ -5,8 +5,8 @@
 One line where there is no record yet. Where there is one: device, date, whether it ran to its end, and the
 lines that a cell printed differently there, in two columns. The line that says where ranks are is no
 difference, nor are a library's warnings. Where other lessons ran beside it, times are those of a crowded GPU:
-cells that tell times are left out. So is a cell whose code has been rewritten since. Who runs `make gpu` on
-another card sees a sentence of that run too.
+cells that tell times are left out. So is a cell whose code has been rewritten since (a comment is no code).
+Who runs `make gpu` on another card sees a sentence of that run too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_choice
+from workshop.facts.comments import without_comments
 from workshop.facts.tree import ROOT
 from workshop.show.gpu_records import RECORDS, cards
 
@@ -173,8 +174,11 @@ class _Cell:
 
 
 def code_digest(code: str) -> str:
-    """Twelve letters that tell one cell's code from another's; spaces at the ends of lines do not count."""
-    plain = "\n".join(line.rstrip() for line in code.strip().splitlines())
+    """Twelve letters that tell one cell's code from another's.
+
+    Comments do not count (`without_comments`), nor do spaces at the ends of lines.
+    """
+    plain = "\n".join(line.rstrip() for line in without_comments(code).strip().splitlines())
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
 
 
@@ -184,7 +188,7 @@ def lesson_digest(page: Path) -> str:
     code = [
         "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and not _shows_this(cell)
     ]
-    return code_digest("\n".join(code))
+    return code_digest("\n".join(without_comments(cell) for cell in code))
 
 
 def _shows_this(cell: dict[str, Any]) -> bool:

@@ -151,7 +151,8 @@ print("all_reduce:", x.item())
 # Our version sends all the traffic through rank 0. Lesson 21 shows how to share the traffic fairly.
 #
 # On a cluster you write the same as a program, and a fresh program has none of these names defined. So it picks a device, joins the other
-# ranks, and leaves them at the end:
+# ranks, and leaves them at the end. (`%%torchrun` has already given each rank a GPU of its own, if there are enough. A program that you start
+# with plain torchrun does that itself: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`. `--save` writes such a line into the file.)
 
 # %% tags=["nbval-check-output"]
 # %%torchrun -n 4 --into results
@@ -213,7 +214,7 @@ predicted = 16 * parameters
 
 # %%
 # %%guess halfway --unit MB
-# After the first backward, and before the optimizer's first step: how many MB?
+# After the first backward and before the first optimizer step, how many MB are held?
 ...
 
 # %% [markdown]

@@ -30,7 +30,7 @@ from workshop import launch, show
 from workshop.facts.formats import FORMATS
 from workshop.exercises import beside
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 
 # %% [markdown]
 # ## A number is three fields
@@ -49,8 +49,8 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %%
 # %%guess nearer --choices fp16,bf16
-# Which of the two 16-bit formats comes nearer to 0.3952? fp16 has 5 exponent and
-# 10 mantissa bits, bf16 has 8 and 7.
+# Which of the two 16-bit formats comes closer to 0.3952? fp16 has 5 exponent bits and
+# 10 mantissa bits; bf16 has 8 and 7.
 ...
 
 # %% [markdown]
@@ -195,15 +195,16 @@ show.error_by_size(sizes, errors)
 #
 # Each line is flat where the format has all its digits: **the relative error does not depend on the size of the number**. That is the point
 # of floating point. On the left, a line climbs to 1 where the numbers are so small that they become zero (**underflow**). On the right, a
-# line ends where numbers become infinite. E4M3 has no infinity, so its line climbs again instead: everything too large becomes 448.
+# line ends where numbers become infinite. E4M3 has no infinity, so its line climbs again instead: here everything too large becomes 448.
+# (Do not rely on that in a cast: some libraries give NaN for a number above 448. Clamp or scale first, as the test above did.)
 #
 # How high should the flat part be? A mantissa of $m$ bits puts $2^m$ values between two powers of two. So rounding is off by at most half a
 # step, which is $2^{-m-1}$ of the number.
 
 # %%
 # %%guess typical --unit %
-# E4M3 has 3 bits of mantissa, so a number is off by at most 6.25 %. How much are many
-# numbers off, by root mean square?
+# E4M3 has 3 mantissa bits, so rounding is off by at most 6.25 %. What is the root mean
+# square of the error over many numbers?
 ...
 
 # %%
@@ -226,10 +227,10 @@ beside("typical", predicted=expected, measured=100 * errors["e4m3"][at_one])
 print(f"at 2^-22: fp16 is off by {errors['fp16'][sizes.index(2.0**-22)]:.0%}")
 print(f"at 2^-30: bf16 by {errors['bf16'][0]:.1%}, E4M3 by {errors['e4m3'][0]:.0%}")
 assert errors["bf16"][0] < 0.01 < errors["fp16"][sizes.index(2.0**-22)]
-assert errors["e4m3"][0] == errors["e5m2"][0] == 1  # all zeros
+assert errors["e4m3"][0] == errors["e5m2"][0] == 1  # everything became zero
 
 # %% [markdown]
-# The weights of a trained model are a few hundredths, and gradients can be a millionth or less. In bf16 both lie in the flat
+# The weights of a trained model are often a few hundredths, and gradients can be a millionth or less. In bf16 both lie in the flat
 # part, which goes down to $10^{-38}$. fp16 holds weights well, but a gradient of a millionth loses digits, and a gradient of $10^{-8}$
 # becomes zero. E5M2 has the range of fp16, so weights keep both of its mantissa bits. E4M3 begins to lose digits at 0.016, in the middle of
 # the weights. For this reason numbers are first multiplied so that they lie in the flat part. This is called **scaling**, and it is the
@@ -250,7 +251,7 @@ for name in ("bf16", "fp16", "e4m3", "e5m2"):
     off = rounding_error(weights, round_to(weights, name)).relative
     alone[name], bits = off, FORMATS[name].bits
     print(f"{name:<12} {bits:>10.2f} {off:>10.2%} {70 * bits / 8:>13.0f} GB")
-assert alone["e5m2"] < 1.15 * errors["e5m2"][at_one]  # as good as in the flat part
+assert alone["e5m2"] < 1.15 * errors["e5m2"][at_one]  # close to the flat part
 assert alone["e4m3"] > 1.3 * errors["e4m3"][at_one]
 at_most = {"mxfp8": 0.04, "mxfp4": 0.16, "nvfp4": 0.12, "nf4": 0.12}
 for name in ("mxfp8", "mxfp4", "nvfp4", "nf4"):
@@ -268,7 +269,7 @@ assert in_blocks["nf4"] < in_blocks["nvfp4"] < in_blocks["mxfp4"]
 
 # %%
 rows = weights.view(-1, 32)
-powers = rows.abs().amax(1, keepdim=True).log2().floor() - 8  # E4M3's 448 is above 2^8
+powers = rows.abs().amax(1, keepdim=True).log2().floor() - 8  # 2^8 < E4M3's 448 < 2^9
 codes = (rows / 2.0**powers).clamp(-448, 448).to(torch.float8_e4m3fn)
 decoded = (codes.float() * 2.0**powers).view_as(weights)
 assert torch.equal(decoded, encode_blocks(weights, "mxfp8").decode())
@@ -422,7 +423,7 @@ except RuntimeError as error:
 # of this workshop passes `device=device` when it creates a tensor, instead of moving the tensor afterwards.
 
 # %% tags=["nbval-check-output"]
-elsewhere = torch.empty(3, 4, device="meta")  # a device that keeps shapes and no bytes
+elsewhere = torch.empty(3, 4, device="meta")  # a device that keeps shapes but no data
 assert x.to("cpu") is x
 assert x.to("meta").device == elsewhere.device
 try:
@@ -452,7 +453,7 @@ mean = reduce(heads, "batch head position width -> batch head width", "mean")
 assert torch.allclose(mean, heads.mean(2))
 print("reduce   ", tuple(heads.shape), "->", tuple(mean.shape))
 
-# a key for two queries, as in grouped-query attention
+# one key for every two query heads, as in grouped-query attention
 shared = repeat(mean, "batch head width -> batch (head group) width", group=2)
 assert torch.equal(shared, mean.repeat_interleave(2, dim=1))
 print("repeat   ", tuple(mean.shape), "->", tuple(shared.shape))
@@ -464,8 +465,8 @@ print("repeat   ", tuple(mean.shape), "->", tuple(shared.shape))
 # %% tags=["nbval-check-output"]
 from torch.nn.functional import scaled_dot_product_attention
 
-scores = heads @ heads.mT / 4**0.5  # a head is 4 wide
-by_hand = scores.softmax(-1) @ heads  # a product writes head after head
+scores = heads @ heads.mT / 4**0.5  # each head is 4 wide
+by_hand = scores.softmax(-1) @ heads  # a product writes one head after another
 fused = scaled_dot_product_attention(heads, heads, heads)
 torch.testing.assert_close(by_hand, fused)
 join = "batch head position width -> batch position (head width)"
@@ -509,12 +510,14 @@ for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
 # ## Tomorrow's script
 #
 # What would *your* weights lose? This script does not need the workshop. It reads a state dict (`WEIGHTS=model.pt`), or else it uses
-# normally distributed numbers of a few thousandths. For each format it prints the bytes, the error, and the share of weights that became
-# zero. The 8-bit formats appear twice: once with the weights as they are, and once with one scale for each tensor. `--save` writes the cell
-# to a file.
+# normally distributed numbers of two thousandths, which are too small for E4M3. For each format it prints the bytes, the error, and the
+# share of weights that became zero. The 8-bit formats appear twice: once with the weights as they are, and once with one scale for each
+# tensor. Integers in the state dict (counters, positions) are no weights, and a tensor of zeros has no relative error: both are left out.
+# `--save` writes the cell to a file.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/weigh_formats.py
+import math
 import os
 
 import torch
@@ -534,9 +537,10 @@ def rounded(weights, dtype, scaled):
     return (weights * scale).to(dtype).float() / scale
 
 
-if "WEIGHTS" in os.environ:  # a state dict of yours, written by torch.save
+if "WEIGHTS" in os.environ:  # your own state dict, written by torch.save
     state = torch.load(os.environ["WEIGHTS"], weights_only=True)
-    state = {name: value.float() for name, value in state.items()}
+    state = {k: v.float() for k, v in state.items() if v.is_floating_point()}
+    state = {name: value for name, value in state.items() if value.any()}
 else:
     generator = torch.Generator().manual_seed(0)
     state = {"weight": 0.002 * torch.randn(512, 512, generator=generator)}
@@ -546,7 +550,8 @@ for dtype in FORMATS:
         worst, zeros = 0.0, 0
         for weights in state.values():
             back = rounded(weights, dtype, scaled)
-            worst = max(worst, ((back - weights).norm() / weights.norm()).item())
+            error = ((back - weights).norm() / weights.norm()).nan_to_num(math.inf)
+            worst = max(worst, error.item())
             zeros += ((back == 0) & (weights != 0)).sum().item()
         share = zeros / sum(weights.numel() for weights in state.values())
         name = str(dtype).removeprefix("torch.") + " scaled" * scaled

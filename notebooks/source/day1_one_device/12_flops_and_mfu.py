@@ -26,10 +26,10 @@ from workshop import launch, show
 from workshop.exercises import beside
 from workshop.measure import measure
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 on_cpu = device.type == "cpu"
-torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs less
+torch.set_num_threads(1)  # so that programs on the other cores disturb the timing less
 
 # %% [markdown]
 # ## How much arithmetic?
@@ -46,8 +46,8 @@ torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs 
 
 # %%
 # %%guess backward --choices less,twice,more
-# Is backward of these two layers exactly twice their forward, or less, or more?
-# Look at the first layer: who asks for the gradient of its input?
+# For these two layers, does backward cost twice as much as forward, or less, or more?
+# Look at the first layer: does anything need the gradient of its input?
 ...
 
 # %% [markdown]
@@ -284,10 +284,10 @@ HEAD_DIM = 64
 
 def operators(e):
     """Name: FLOPs, and bytes moved when a number has e bytes."""
-    scores = T * T * H  # of H / HEAD_DIM heads, each T x T x HEAD_DIM
+    scores = T * T * H  # for H / HEAD_DIM heads, each T x T x HEAD_DIM
     return {
-        "GELU": (8 * T * H, 2 * T * H * e),  # about 8 FLOPs a number
-        "norm": (4 * T * H, 2 * T * H * e),  # square, add, scale, weight
+        "GELU": (8 * T * H, 2 * T * H * e),  # about 8 FLOPs per number
+        "norm": (4 * T * H, 2 * T * H * e),  # square, add, scale, times the weight
         "residual": (T * H, 3 * T * H * e),
         "one token x matrix": (2 * H * 4 * H, (H + 4 * H * H + 4 * H) * e),
         "attention core": (4 * scores, 4 * T * H * e),
@@ -301,8 +301,8 @@ def operators(e):
 
 # %%
 # %%guess decode --unit %
-# An H100 does 989 TFLOP/s in bf16 and moves 3.35 TB/s. What share of its peak can
-# decoding one token reach at most? (Each weight, 2 bytes, is used for 2 FLOPs.)
+# An H100 does 989 TFLOP/s in bf16 and moves 3.35 TB/s. At most what share of its
+# peak can decoding one token reach? (Each 2-byte weight is used for 2 FLOPs.)
 ...
 
 # %%
@@ -321,7 +321,7 @@ calls = {
 seconds = fastest(calls)
 here = operators(x.element_size())
 seen = max(flops / seconds[name] for name, (flops, _) in here.items())
-peak = max(peak, seen)  # the fastest product that we have seen
+peak = max(peak, seen)  # the highest rate that we have measured so far
 reached = {name: flops / seconds[name] / peak for name, (flops, _) in here.items()}
 for name, share in reached.items():
     intensity = here[name][0] / here[name][1]
@@ -364,11 +364,12 @@ beside("decode", calculated=100 * at_most)
 # (*Calculated* means that the value comes from the data sheet and the shapes. Hollow points, as in the H100's panel, show what is possible.
 # Filled points, as in this device's panel, show what was measured.)
 #
-# To the left of the ridge, memory sets the **limit**: an operator that reads its numbers from memory cannot be faster than the slope. But
-# an operator can also be far below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of
-# instructions, and we counted eight FLOPs. A ReLU takes one instruction and is faster. A GPU has arithmetic to spare, so there the slope
-# usually decides. (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch them from
-# memory again.)
+# To the left of the ridge, memory sets the **limit**: an operator that reads its numbers from memory cannot be faster than the slope. But an
+# operator can also be far below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of instructions, and
+# we counted eight FLOPs. A ReLU takes one instruction and is faster. A GPU has arithmetic to spare, so there a long kernel runs along the slope. A
+# short one falls below it, because our clock also counts its start and the wait for its end: on the H200, GELU, norm and the single token reached
+# about half of the slope or less. (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch
+# them from memory again.)
 #
 # On an H100, four of our six operators lie to the left of the ridge: GELU, norm, residual and decoding. In bf16 the intensity of attention
 # is half the length of the sequence, so with 512 tokens attention would lie to the left as well.
@@ -412,8 +413,8 @@ def mfu(
 
 # %%
 # %%guess small_mfu --unit %
-# TINY's products are 64 wide, and between them are norms, a softmax and an optimizer.
-# Which MFU does it reach on this device, in its fastest step?
+# TINY is only 64 wide, and its step also has norms, a softmax and an optimizer.
+# What MFU does it reach on this device in its fastest step?
 ...
 
 # %%
@@ -433,7 +434,7 @@ for name, config in configs.items():
     calls[name] = partial(one_step, *trained[name], tokens, targets)
 logs = {name: [] for name in calls}
 for _ in range(20):
-    for name, call in calls.items():  # in turns, so that none has the quiet minute
+    for name, call in calls.items():  # in turns, so that noise hits all of them alike
         logs[name].append((num_tokens, seconds_of(call)))
 peak = max(peak, 2 * sizes[-1] ** 3 / min(took for _, took in logs["large product"]))
 
@@ -490,14 +491,14 @@ assert f"{llama_3:.1e}" == "3.8e+25"
 
 # %%
 # %%guess palm --unit %
-# PaLM's MFU by the rule of 6: what share of 6,144 x 275e12 FLOP/s are 238,300 tokens a
-# second, at 6 x 540e9 FLOPs each?
+# PaLM's MFU by the rule of 6: at 6 x 540e9 FLOPs per token, what share of
+# 6,144 x 275e12 FLOP/s do 238,300 tokens per second use?
 ...
 
 # %% tags=["nbval-check-output"]
 a_second = [(238_300, 1.0)]
 tpus = (6_144, 275e12)
-ATTENTION = 48 * 256  # heads times their width: in PaLM less than hidden_size
+ATTENTION = 48 * 256  # heads times head width; in PaLM, less than hidden_size
 per_token = train_flops(540.35e9, 1, 118, ATTENTION, 2_048)
 by_rule = 100 * mfu(a_second, 6 * 540.35e9, *tpus, warm_up=0)
 with_core = 100 * mfu(a_second, per_token, *tpus, warm_up=0)
@@ -555,8 +556,8 @@ def days_to_train(
 
 # %%
 # %%guess days --unit days
-# Three numbers in your head: 6 x 70e9 x 15e12 FLOPs, 1,024 devices, 989e12 FLOP/s of
-# which half is reached. A day has 86,400 seconds. How many days?
+# Work it out in your head: 6 x 70e9 x 15e12 FLOPs on 1,024 devices, each of which
+# reaches half of 989e12 FLOP/s. A day has 86,400 seconds. How many days does it take?
 ...
 
 # %% tags=["nbval-check-output"]

@@ -23,7 +23,7 @@ from workshop import launch, show
 from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 
 # %% [markdown]
 # ## Loading a model
@@ -79,7 +79,8 @@ assert gib == [26, 26, 52]
 assert sum(gib) == round(step_bytes(seven) / 2**30)
 
 # %% [markdown]
-# The result is **16 bytes a parameter** in both cases (Rajbhandari et al., 2020, section 3.1). So the model of 14 GB needs 112 GB, not
+# The result is **16 bytes a parameter** in both cases (Rajbhandari et al., 2020, section 3.1). Many trainers keep the gradients in fp32 in
+# mixed precision too, because they add up many micro-batches or ranks; then it is 18. So the model of 14 GB needs 112 GB, not
 # counting anything that depends on the tokens. Eight H100s that share the work perfectly can hold the state of about 40 billion parameters,
 # and nothing else.
 #
@@ -155,7 +156,7 @@ class Recompute(torch.autograd.Function):
     def forward(ctx, layer, x, *constants):
         ctx.layer, ctx.constants = layer, constants
         ctx.save_for_backward(x)
-        return layer(x, *constants)  # inside a Function nothing is recorded
+        return layer(x, *constants)  # autograd records nothing inside a Function
 
     @staticmethod
     def backward(ctx, gradient):
@@ -213,8 +214,13 @@ for one, other in zip(plain, gradients(selective), strict=True):
 print("selective: the same gradients")
 
 # %% [markdown]
-# (PyTorch's version does more than ours: it also restores the state of the random number generator, so that dropout drops the same values
-# the second time.)
+# PyTorch's version does more than ours:
+#
+# - It restores the state of the random number generator, so that dropout drops the same values the second time.
+# - It restores `autocast` (lesson 14), so that the layer computes in the same format the second time.
+# - It works on an input that needs no gradient, for example a first layer on raw data. Our Function sees only its tensor arguments. If none
+#   of them needs a gradient, autograd does not call its backward, and the layer's weights get no gradient, without an error. (PyTorch's older
+#   version, `use_reentrant=True`, has the same trap.)
 #
 # ## A training step, whole
 #
@@ -246,7 +252,7 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
     config = replace(TINY, **{**wider, **heads, **sizes})
     model = GPT(config).to(device)
 
-    ops = torch.ops.aten  # our linears have no bias, so none is an addmm
+    ops = torch.ops.aten  # our linear layers have no bias, so none of them calls addmm
     keep = [ops.mm.default, ops._scaled_dot_product_flash_attention_for_cpu.default]
     keep += [ops._scaled_dot_product_flash_attention.default]
     keep += [ops._scaled_dot_product_efficient_attention.default]
@@ -301,7 +307,7 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 
 # %%
 # %%guess peak_moment --choices first,second
-# Two steps of forward, backward, optimizer. In which step is most memory held?
+# We run two steps of forward, backward and optimizer. Which one needs more memory?
 ...
 
 # %%
@@ -336,7 +342,7 @@ import torch
 from workshop import report
 from workshop.measure import count_from_here, measure
 
-torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs less
+torch.set_num_threads(1)  # so that programs on the other cores disturb the timing less
 variants = {
     "plain": {},
     "accumulation": {"accumulation": 4},
@@ -347,7 +353,7 @@ variants = {
 }
 found = {}
 for name, options in variants.items():
-    gc.collect()  # what the variant before has left
+    gc.collect()  # free what the previous variant left behind
     count_from_here()
     with measure() as found[name]:
         two_steps(**options)
@@ -355,7 +361,7 @@ report(**found)
 
 seconds = dict.fromkeys(variants, float("inf"))
 del variants["longer at last"]
-for _ in range(2):  # now only the clock; in turns, the fastest step of each
+for _ in range(2):  # now only time them, in turns; keep the fastest step of each
     for name, options in variants.items():
         with measure(memory=False, traffic=False) as clock:
             two_steps(**options)
@@ -649,8 +655,9 @@ assert scores > needs["full", longest["full"]].capacity
 # | reserved | `torch.cuda.memory_reserved()` | what PyTorch's **caching allocator** has taken from the driver, to hand out again |
 # | used | `nvidia-smi`, `torch.cuda.mem_get_info()` | reserved, plus the CUDA context and libraries, plus other processes |
 #
-# Not everything that is allocated is one of your tensors. cuBLAS allocates workspaces for its products and keeps them. On an H100 or H200
-# they take 32 MiB for each thread that multiplies. They do not belong to any tensor of yours, and `measure` leaves them out.
+# Not everything that is allocated is one of your tensors. cuBLAS allocates workspaces for its products and keeps them. On an H100 or H200 they take
+# 32 MiB for each stream that multiplies (to be exact, for each cuBLAS handle and stream). They do not belong to any tensor of yours, and `measure`
+# leaves them out.
 #
 # We measured all three numbers on an H200, for models of 125 million to 3 billion parameters in fp32 and bf16, with and without
 # recomputation. `make gpu` compares the allocated bytes with the formula of this lesson (the *closed form*) and with a rehearsal. (A
@@ -696,7 +703,7 @@ for what, percent in found.items():
 # %% tags=["nbval-check-output"]
 import re
 
-memory = "AABBCCDDEEFFGGHH"  # sixteen places, eight tensors of two
+memory = "AABBCCDDEEFFGGHH"  # sixteen places, eight tensors of two places each
 memory = re.sub("[ACEG]", ".", memory)  # every second tensor is freed
 free, longest_hole = memory.count("."), max(map(len, re.findall(r"\.+", memory)))
 print(memory)
@@ -837,9 +844,10 @@ for name in ("megatron-22B", "gpt3-175B"):
     assert 0.2 < longer < 0.45
 
 # %% [markdown]
-# The authors put the price of full recomputation at 30 to 40 % of the time. The count of FLOPs predicts a third: one more forward, on top
-# of a step that costs as much as three. Sequence parallelism and selective recomputation together bring the activations below a fifth,
-# without that price. So try these first, and full checkpointing of every layer last.
+# The authors put the price of full recomputation at 30 to 40 % of the time, compared with no recomputation at all. The count of FLOPs predicts a
+# third: one more forward, on top of a step that costs as much as three. The numbers above compare with selective recomputation and sequence
+# parallelism instead. Sequence parallelism and selective recomputation together bring the activations below a fifth, without that price. So try
+# these first, and full checkpointing of every layer last.
 #
 # ## Tomorrow's script
 #
@@ -870,7 +878,7 @@ def train(recompute, steps=10):
         kept = {}
 
         def keep(tensor, kept=kept):
-            storage = tensor.untyped_storage()  # several views of one count once
+            storage = tensor.untyped_storage()  # views of one storage count once
             kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 

@@ -28,9 +28,9 @@ from workshop.exercises import beside
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
-os.environ["CHECKPOINT"] = f"{folder}/train_amp.pt"  # for the last cell
-torch.set_num_threads(1)  # the matrices are small: more threads would only wait
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
+os.environ["CHECKPOINT"] = f"{folder}/train_amp.pt"  # for the script at the end
+torch.set_num_threads(1)  # the matrices are too small for more threads to help
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 # %% [markdown]
@@ -41,7 +41,7 @@ device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 # %%
 # %%guess weight
 # A weight of 1 gets a thousand updates of +0.001, in bf16. What is it afterwards?
-# (In exact arithmetic it is 2. From 1, the next larger number in bf16 is 1.0078.)
+# (In exact arithmetic it is 2. The next bf16 number above 1 is 1.0078.)
 ...
 
 # %% tags=["nbval-check-output"]
@@ -149,7 +149,7 @@ def fresh():
     return GPT(TINY).to(device)
 
 
-def adamw(model):  # gradients are small here, so eps must be smaller still
+def adamw(model):  # gradients are small here, so eps must be even smaller
     return torch.optim.AdamW(model.parameters(), lr=4e-3, eps=1e-15)
 
 
@@ -168,7 +168,7 @@ for step in range(10):
 
 # %%
 # %%guess lost --unit %
-# Without S: what share of the gradients becomes zero in fp16?
+# Without S, what share of the gradients becomes zero in fp16?
 ...
 
 # %%
@@ -251,7 +251,7 @@ assert large["fp16"] > large["fp32"]
 
 # %%
 # %%guess good --unit powers
-# S may be 2^0, 2^1 and so on to 2^40. How many of these 41 powers of two are good?
+# S can be 2^0, 2^1 and so on up to 2^40. How many of these 41 powers of two are good?
 ...
 
 # %% [markdown]
@@ -309,7 +309,7 @@ for how, pairs in {"predicted": rounded, "measured": backward}.items():
     assert len(good[how]) >= 10
     assert 16 in good[how]
     assert 27 <= good[how][-1] <= 33
-for power in range(10, 28):  # here the rounding of finished gradients is all there is
+for power in range(10, 28):  # here only the rounding of finished gradients matters
     assert abs(backward[power][0] - rounded[power][0]) < 0.01
 assert backward[0][0] > rounded[0][0]
 assert backward[36][1] > 2 * rounded[36][1]
@@ -350,7 +350,7 @@ def next_scale(
 # every step would be clipped.
 
 # %%
-LIMIT = 1.0 / DIVIDE  # for the norm of all gradients; usually 1.0
+LIMIT = 1.0 / DIVIDE  # largest allowed norm of all gradients; usually 1.0
 
 
 def train_by_hand(steps, dtype, scale, interval):
@@ -538,7 +538,7 @@ def kept(dtype, sequences):
     storages = {}
 
     def note(tensor):
-        storage = tensor.untyped_storage()  # several views of one count once
+        storage = tensor.untyped_storage()  # views of one storage count once
         storages[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -585,7 +585,7 @@ square = torch.randn(size, size, device=device)
 formats = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 matrices = {name: square.to(dtype) for name, dtype in formats.items()}
 best = dict.fromkeys(formats, float("inf"))
-for _ in range(5):  # in turns, the best of each
+for _ in range(5):  # in turns; keep the best time of each
     for name, matrix in matrices.items():
         best[name] = min(best[name], multiply(matrix))
 print(f"a product of {size} x {size} on {device.type}, in multiples of fp32's time:")
@@ -646,9 +646,10 @@ assert 8 < slower < 9 < peaks["bf16"] / peaks["fp32"]
 #
 # ## Tomorrow's script
 #
-# Here is the loop once more, as a program without this workshop. On a GPU that supports bf16, it uses bf16 and switches the scaler off;
-# everywhere else it uses fp16. The program does one thing that the lesson did not need: it saves the **scale in the checkpoint**. A run
-# that resumes with the initial scale throws away its first steps again.
+# Here is the loop once more, as a program without this workshop. It uses bf16 and switches the scaler off, except on a GPU that does not support
+# bf16; there it uses fp16. To try the scaler on any device, set `DTYPE=float16`. A second run continues from the checkpoint. The program does one
+# thing that the lesson did not need: it saves the **scale in the checkpoint**. A run that resumes with the initial scale throws away its first
+# steps again.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/train_amp.py
@@ -659,8 +660,9 @@ import torch
 
 on_gpu = torch.cuda.is_available()
 device = torch.device("cuda" if on_gpu else "cpu")
-bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-dtype = torch.bfloat16 if bf16 else torch.float16
+bf16 = not on_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
+default = "bfloat16" if bf16 else "float16"
+dtype = getattr(torch, os.environ.get("DTYPE", default))
 
 torch.manual_seed(0)
 inputs = torch.randn(512, 16, device=device)
@@ -684,7 +686,7 @@ for epoch in range(first, first + 3):
         with torch.autocast(device.type, dtype):  # forward and loss, not backward
             loss = (model(inputs[batch]) - targets[batch]).square().mean()
         scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)  # before the norm is taken
+        scaler.unscale_(optimizer)  # must come before the norm is computed
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)  # skipped after an overflow
         scaler.update()

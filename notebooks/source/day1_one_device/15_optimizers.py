@@ -29,11 +29,11 @@ from workshop.models.text import TextBatches
 from workshop.process.quiet import quietly
 from workshop.train.optimizers import STATE, build_optimizers
 
-with quietly():  # it tells of GPU kernels that it lacks
+with quietly():  # the import may complain about missing GPU kernels
     import bitsandbytes
 
-torch.set_num_threads(1)  # the matrices are small: more threads would only wait
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+torch.set_num_threads(1)  # the matrices are too small for more threads to help
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 
@@ -135,32 +135,39 @@ assert 0.6 < near.min() < near.max() < 1.3
 
 # %% [markdown]
 # This is the heart of Muon's step. Around it there is one moment. For the step, the newest gradient is mixed into this moment a second time
-# (*Nesterov momentum*). Matrices that have more rows than columns get a larger rate. Here is the whole step beside PyTorch's
+# (*Nesterov momentum*). The rate depends on the shape of the matrix, and there are two rules for it. The original rule gives matrices that
+# have more rows than columns a larger rate. The other (`match`) makes the root mean square of an update that of AdamW, so that one rate
+# serves both optimizers; the runs below and the script at the end use this one. Here is the whole step beside PyTorch's
 # `torch.optim.Muon`, for a tall and a wide matrix:
 
 
 # %%
-def muon_step(weight, gradient, moment, rate, beta=0.95):
+from itertools import product
+
+
+def muon_step(weight, gradient, moment, rate, beta=0.95, match=False):
     """The new weight and moment of a matrix."""
     moment = beta * moment + (1 - beta) * gradient
     ahead = beta * moment + (1 - beta) * gradient
     rows, columns = weight.shape
-    taller = max(1, rows / columns) ** 0.5
-    return weight - rate * taller * equalised(ahead), moment
+    factor = 0.2 * max(rows, columns) ** 0.5 if match else max(1, rows / columns) ** 0.5
+    return weight - rate * factor * equalised(ahead), moment
 
 
-for shape in ((64, 32), (32, 64)):
+rules = {False: "original", True: "match_rms_adamw"}
+for shape, match in product(((64, 32), (32, 64)), rules):
     start = torch.randn(shape)
     mine, moment = start, torch.zeros(shape)
     theirs = torch.nn.Parameter(start.clone())
-    optimizer = torch.optim.Muon([theirs], lr=0.02, weight_decay=0.0)
+    options = {"weight_decay": 0.0, "adjust_lr_fn": rules[match]}
+    optimizer = torch.optim.Muon([theirs], lr=0.02, **options)
     for _ in range(5):
         gradient = torch.randn(shape)
-        mine, moment = muon_step(mine, gradient, moment, rate=0.02)
+        mine, moment = muon_step(mine, gradient, moment, rate=0.02, match=match)
         theirs.grad = gradient
         optimizer.step()
     off = ((mine - theirs).norm() / (theirs - start).norm()).item()
-    print(f"{shape}: after five steps apart by {off:.1%} of the way")
+    print(f"{shape}, {rules[match]}: after five steps they differ by {off:.1%}")
     assert off < 0.05
 
 # %% [markdown]
@@ -171,8 +178,8 @@ for shape in ((64, 32), (32, 64)):
 
 # %%
 # %%guess eight_bit --unit bytes
-# AdamW in 8 bits: two moments of one byte, a scale of 4 bytes for each 256 numbers.
-# How many bytes of state for each parameter? (AdamW in fp32 has 8.)
+# 8-bit AdamW keeps two moments of one byte, each with a 4-byte scale per 256 numbers.
+# How many bytes of state is that per parameter? (AdamW in fp32 has 8.)
 ...
 
 # %%
@@ -189,8 +196,8 @@ RATES = {
 def build(name, model, rate):
     if name != "adamw, 8 bits":
         return build_optimizers(name, model, rate)
-    options = {"betas": (0.9, 0.95), "weight_decay": 0.0}  # as the other AdamW has them
-    options["min_8bit_size"] = 0  # small tensors too
+    options = {"betas": (0.9, 0.95), "weight_decay": 0.0}  # same as the fp32 AdamW
+    options["min_8bit_size"] = 0  # use 8 bits for small tensors too
     return [bitsandbytes.optim.AdamW8bit(model.parameters(), lr=rate, **options)]
 
 
@@ -201,7 +208,7 @@ def state_bytes(optimizers):
         for state in optimizer.state.values():
             for name, value in state.items():
                 if not isinstance(value, torch.Tensor) or name.startswith("qmap"):
-                    continue  # a table of codes, one for all
+                    continue  # no tensor, or a code table that all tensors share
                 if value.numel() > 1:
                     kept[value.data_ptr()] = value.nbytes
     return sum(kept.values())
@@ -245,13 +252,13 @@ for name, rates in RATES.items():
 # ## Compare: bytes
 
 # %%
-blocks = 2 * (1 + 4 / 256)  # two moments of a byte, and their scales
+blocks = 2 * (1 + 4 / 256)  # two one-byte moments and their scales
 predicted = {name: STATE[name].bytes_per_parameter() for name in RATES if name in STATE}
 predicted["adamw, 8 bits"] = blocks
 sums = sum(sum(p.shape) if p.ndim == 2 else p.numel() for p in fresh().parameters())
 predicted["adafactor"] = 4 * sums / num_params
 matrices = [p.numel() for n, p in fresh().named_parameters() if "proj" in n]
-muon_share = sum(matrices) / num_params  # the rest has AdamW's two moments
+muon_share = sum(matrices) / num_params  # the rest keeps AdamW's two moments
 predicted["muon"] = 4 * muon_share + 8 * (1 - muon_share)
 for name in RATES:
     print(f"{name:<14} {held[name]:.3f} bytes, predicted {predicted[name]:.3f}")
@@ -276,7 +283,7 @@ from workshop.show.style import Picture, new_figure
 figure, axis = new_figure(6.8, 3.6)
 for name, rates in RATES.items():
     ends = [curves[name, rate][-1] for rate in rates if curves[name, rate][-1] < 5]
-    x = held[name] + (0.1 if name == "lion" else 0)  # beside SGD, which keeps as much
+    x = held[name] + (0.1 if name == "lion" else 0)  # shifted: SGD keeps as much
     axis.plot([x, x], [min(ends), max(ends)], color="#BBBBBB", zorder=0)
     axis.plot([x], [min(ends)], "o", color="#0072B2")
     aside = (6, -14 if name == "lion" else 2)
@@ -361,9 +368,13 @@ def wait():
         torch.accelerator.synchronize()
 
 
+# %%
 best_seconds = dict.fromkeys(ways, float("inf"))
-for _ in range(25):  # in turns, the best of each
+for turn in range(25):  # in turns; keep the best time of each
     for name, optimizer in ready.items():
+        torch.manual_seed(turn)  # new gradients each time, the same for all three
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad.normal_()
         wait()
         start = time.perf_counter()
         optimizer.step()
@@ -415,8 +426,8 @@ def step_inside_backward(model, **options):
 
 # %%
 # %%guess times_weights
-# fp32 training with AdamW holds weights, gradients and two moments: 4 times the
-# weights. How many times the weights are held at the end of backward with the hooks?
+# fp32 training with AdamW holds weights, gradients and two moments: 4 times the size
+# of the weights. With the hooks, what is this factor at the end of backward?
 ...
 
 # %%
@@ -489,10 +500,10 @@ assert max(alive) == largest
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
 
-llama_7b = catalogue.model("llama-2-7b")  # of LLaMA-7B's shapes
+llama_7b = catalogue.model("llama-2-7b")  # it has the shapes of LLaMA-7B
 params = llama_7b.num_params / 2**30
 embedding = llama_7b.vocab_size * llama_7b.hidden_size / 2**30  # the largest matrix
-table = {  # worked out, and published
+table = {  # name: (worked out here, published)
     "weights": (2 * params, 12.55),
     "gradients, AdamW and SGD": (2 * params, 12.55),
     "gradients, LOMO": (2 * embedding, 0.24),
@@ -541,8 +552,8 @@ assert gigabytes["adamw"] > 6 * catalogue.device("H100").memory_bytes / 1e9
 
 # %%
 # %%guess gpus_8bit --unit GPUs
-# With AdamW in fp32, weights, gradients, master copy and state of Llama 3 70B need 14
-# H100s. How many does AdamW in 8 bits need?
+# With AdamW in fp32, the weights, gradients, master copy and optimizer state of Llama
+# 3 70B need 14 H100s. How many H100s are needed with AdamW in 8 bits?
 ...
 
 # %% [markdown]
@@ -582,7 +593,7 @@ for master in (4, 0):
     row = {name: count for (name, of), count in needed.items() if of == master}
     print(f"master copy of {master} bytes, H100s needed:", row)
 assert needed["adamw", 4] == 14
-assert 0.36 < 1 - (8 + blocks) / 16 < 0.38  # what 8 bits save of all four
+assert 0.36 < 1 - (8 + blocks) / 16 < 0.38  # the share of all four that 8 bits save
 assert [name for name in gigabytes if needed[name, 4] <= 8] == ["adafactor"]
 assert needed["adamw-8bit", 0] <= 8 < needed["adamw", 0]
 
@@ -624,7 +635,8 @@ def build(name, model, rate):
     if name == "sgd":
         return [torch.optim.SGD([matrices, vectors], lr=rate, momentum=0.9)]
     adamw = torch.optim.AdamW([matrices, vectors], lr=rate, betas=(0.9, 0.95))
-    return [adamw, torch.optim.Muon(inner, lr=rate)] if inner else [adamw]
+    options = {"weight_decay": 0.01, "adjust_lr_fn": "match_rms_adamw"}
+    return [adamw, torch.optim.Muon(inner, lr=rate, **options)] if inner else [adamw]
 
 
 def train(name, rate):

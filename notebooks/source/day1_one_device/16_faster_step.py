@@ -50,13 +50,13 @@ from workshop.process.quiet import quietly
 from workshop.show.style import Picture, new_figure
 
 # %%
-torch.set_num_threads(1)  # the second core is for those who fetch the data
+torch.set_num_threads(1)  # leaves the other cores to the data workers
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 on_gpu = device.type == "cuda"
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")  # starts empty
 if device.type == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"  # has to stand before Triton is loaded
+    os.environ["TRITON_INTERPRET"] = "1"  # must be set before Triton is imported
 
 
 def wait():
@@ -97,8 +97,8 @@ def idle_share(launch: float, kernels: list[float], waits: set[int]) -> float:
 
 # %%
 # %%guess waiting --unit %
-# 600 kernels of 6 us each, 5 us to hand one over. Python waits after every 20th.
-# What share of the time is the GPU idle, in percent?
+# 600 kernels run for 6 us each; to hand one over takes 5 us. Python waits after every
+# 20th. What share of the time is the GPU idle, in percent?
 ...
 
 # %%
@@ -221,7 +221,7 @@ def plain_loss(hidden, weight, targets):
 
 # %%
 class Recipe(NamedTuple):
-    core: nn.Module  # of attention
+    core: nn.Module  # the module that computes attention
     loss_of: Callable
     watch: bool
     adamw: dict
@@ -269,12 +269,12 @@ class Handed(TorchDispatchMode):
     """Counts operators that would start a kernel, and those that wait for a number."""
 
     WAITS = ("_local_scalar_dense", "nonzero", "masked_select")
-    NO_KERNEL = ("empty_like", "_unsafe_view")  # nothing is computed (nor by views)
+    NO_KERNEL = ("empty_like", "_unsafe_view")  # they compute nothing; nor do views
 
     def __init__(self, on_host=()):
         super().__init__()
         self.kernels, self.waits = 0, []
-        self.on_host = {id(tensor) for tensor in on_host}  # tensors of the CPU anyway
+        self.on_host = {id(tensor) for tensor in on_host}  # CPU tensors, not counted
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         if args and id(args[0]) in self.on_host:
@@ -299,7 +299,7 @@ def handed_over(recipe, batch):
     model = fresh(recipe.core)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **recipe.adamw)
     one_step(model, optimizer, batch, recipe, nobody)
-    counters = [state["step"] for state in optimizer.state.values()]  # AdamW's own
+    counters = [state["step"] for state in optimizer.state.values()]  # kept by AdamW
     with Handed(counters) as handed:
         one_step(model, optimizer, batch, recipe, nobody)
     return handed
@@ -316,7 +316,7 @@ plain = PlainAttention()
 first = [documents[number] for number in range(8)]
 one_row = [x if x is None else x.to(device) for x in pad_all(first[:1])]
 slow = Recipe(plain, plain_loss, watch=True, adamw={"foreach": False})
-slow_handed = handed_over(slow, one_row)  # one row is handed over like eight
+slow_handed = handed_over(slow, one_row)  # one row is enough to count
 kernels, waits = slow_handed.kernels, len(slow_handed.waits)
 num_tensors = len(list(fresh(plain).parameters()))
 print(f"a step hands over {kernels} kernels and waits {waits} times")
@@ -372,8 +372,8 @@ def train(loader, recipe, stops=("data", "model", "loss", "backward", "optimizer
 
 # %%
 # %%guess together
-# Data, padding, attention, loss, optimizer: all mended. How many times the real tokens
-# a second of the slow script will it reach, here on the CPU?
+# Data, padding, attention, loss and optimizer will all be fixed. How many times as many
+# real tokens per second as the slow script will it reach, here on the CPU?
 ...
 
 # %%
@@ -460,7 +460,7 @@ class TiledAttention(PlainAttention):
 # %%
 # %%guess scores --unit MiB
 # Plain attention of one layer keeps the probabilities for backward: 8 rows, 4 heads,
-# 512 x 512 numbers in fp32. How many MiB are that?
+# 512 x 512 numbers in fp32. How many MiB is that?
 ...
 
 # %%
@@ -501,6 +501,10 @@ print(f"predicted {predicted['attention in tiles']:,.0f}", end=" ")
 print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
 
 # %% [markdown]
+# The prediction counts only attention, timed by itself. If a step gains more than that, its other parts have become faster, too. A possible
+# reason is that 32 MiB of probabilities per layer no longer pass through the same caches. We have not tested this.
+
+# %% [markdown]
 # ## Fix the padding
 #
 # Most of the remaining work is useless: zeros after short paragraphs. (Krell et al. found that up to half of all tokens are padding in
@@ -510,8 +514,8 @@ print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
 
 # %%
 # %%guess padding --unit %
-# How long a paragraph is on average was printed above, and each is padded to 512. What
-# share of all positions is padding, in percent?
+# The average length of a paragraph was printed above, and each is padded to 512.
+# What share of all positions is padding, in percent?
 ...
 
 # %% [markdown]
@@ -608,7 +612,7 @@ def pack_rows(rows):
     """Tokens, targets and who may look at whom, for rows of documents."""
     shape = (len(rows), ROOM)
     tokens, targets = torch.zeros(shape).long(), torch.full(shape, IGNORED)
-    owner = torch.full(shape, -1)  # padding belongs to nobody
+    owner = torch.full(shape, -1)  # padding belongs to no document
     for row, some in enumerate(rows):
         end = 0
         for number, document in enumerate(some):
@@ -673,7 +677,7 @@ def apart(one, other):
 
 separate = gradients(pad_all(first), slow)
 together = gradients(small, slow)
-across = gradients((*small[:2], None), slow)  # without the blocks
+across = gradients((*small[:2], None), slow)  # only causal, without the blocks
 print(f"packed: off by {apart(together, separate):.1e}", end=", ")
 print(f"without the blocks: by {apart(across, separate):.0%}")
 assert apart(together, separate) < 1e-4 < 0.01 < apart(across, separate)
@@ -702,7 +706,7 @@ shapes = [(len(owner), heads, ROOM, 16) for heads in (4, 2, 2)]
 q, k, v = (torch.randn(shape, generator=draw).to(device) for shape in shapes)
 attend = torch.compile(flex_attention) if device.type == "cuda" else flex_attention
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # uncompiled it computes all scores, and says so
+    warnings.simplefilter("ignore")  # it warns that, uncompiled, it computes all scores
     flex = attend(q, k, v, block_mask=blocks, enable_gqa=True)
 plain.allowed = small[2].to(device)
 real = (small[1] >= 0)[:, None, :, None].to(device)
@@ -726,13 +730,13 @@ num_rows = list(range(len(rows)))
 
 
 def packed_loader(**options):
-    passes = 8 if on_gpu else 2  # a GPU is through them before its workers are at speed
+    passes = 8 if on_gpu else 2  # on a GPU, two end before its workers are up to speed
     order = num_rows[:ROWS] + num_rows * passes  # a step to warm up, then all rows
     options |= {"collate_fn": pack_rows, "drop_last": True}
     return DataLoader(Packed(rows), ROWS, sampler=order, **options)
 
 
-# Steps hold other numbers of real tokens now, so compare a whole pass over the text.
+# A step now holds a different number of real tokens, so compare whole passes.
 before = runs["attention in tiles"][0]
 at_work = sum(took for part, took in before.items() if part != "data")
 pass_seconds = at_work * len(rows) / len(documents) + before["data"]
@@ -749,8 +753,8 @@ print(f"predicted {predicted['packed']:,.0f}, measured {speed('packed'):,.0f} to
 
 # %%
 # %%guess logits --unit MiB
-# A step has 3 x 512 tokens and 8,192 words, in fp32. How many MiB does the plain loss
-# keep for backward?
+# A step has 3 x 512 tokens, and the vocabulary has 8,192 words, in fp32. How many MiB
+# does the plain loss keep for backward?
 ...
 
 # %% [markdown]
@@ -904,8 +908,9 @@ assert data_share["slow"] < data_share["loss in chunks"]
 # The server is as slow as before. But its share has grown, because the rest has shrunk (on a CPU, from a small part of the step to a
 # large one). This is Amdahl's law, and it is the reason to look again after each fix.
 #
-# `num_workers=2` starts two processes that fetch data while the model computes. On a GPU, add two options: `pin_memory=True` puts batches
-# where the GPU can fetch them by itself, and with `.to(device, non_blocking=True)` Python then does not wait for the copy.
+# `num_workers=2` starts two processes that fetch data while the model computes. With `persistent_workers=True` they are kept from one epoch to
+# the next, and not started again. On a GPU, add two options: `pin_memory=True` puts batches where the GPU can fetch them by itself, and with
+# `.to(device, non_blocking=True)` Python then does not wait for the copy.
 #
 # **Prediction:** k workers prepare k times as many batches per second as one. Fetching and computing now run side by side, so a step
 # takes as long as the slower of the two. If computing is slower, as on most CPUs, the time spent waiting for data disappears. A GPU needs
@@ -927,7 +932,8 @@ print(f"measured {speed('workers'):,.0f} tokens/s")
 #
 # Two items are left on the list: AdamW as a loop over tensors (the fused version is in lesson 15), and `watch`. We leave out `watch`. (If
 # you want to monitor the gradients, compute the norm of all of them with one call of `nn.utils.clip_grad_norm_`, which stays on the
-# device, and print it every hundred steps.) In kernels and waits this means:
+# device, and print it every hundred steps.) In kernels and waits this means (the slow script was counted with one row, the mended
+# one with a packed batch, for whose loss it hands over some kernels per chunk):
 
 # %%
 packed = tuple(one.to(device) for one in small)
@@ -965,7 +971,7 @@ for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.item
         times.append(time.perf_counter() - start)
     seconds[name] = 1e3 * min(times)
 for name, recipe in (("workers", better), ("fused, no waits", mended)) * 2:
-    # in turns, the quicker of each; a clock that stops the queue would hide the gain
+    # alternate, and keep the faster run of each; a wait after each part hides the gain
     run = train(packed_loader(**ahead), recipe, stops=("optimizer",))
     runs[name] = max(runs.get(name, run), run, key=rate)
 predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
@@ -1021,6 +1027,8 @@ Picture(
 )
 
 # %% [markdown]
+# (The prediction for all steps together is the product of the predicted factors, so their errors multiply, too.)
+#
 # The mathematics has not changed: from the same weights, the fixed step computes the same gradient as the slow one.
 
 # %%
@@ -1040,8 +1048,8 @@ assert off < 1e-4
 
 # %%
 # %%guess pays
-# torch.compile will need some seconds for this function, of which only the forward
-# runs. After how many calls has it paid off, with 4,096 x 1,024 numbers on a CPU
+# torch.compile takes some seconds to compile the RMSNorm, of which we run only the
+# forward. After how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU
 # (on a GPU with 32 times as many)?
 ...
 
@@ -1071,13 +1079,13 @@ assert handed.kernels == 6
 
 # %%
 usual = "clang++" if sys.platform == "darwin" else "g++"
-can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # as Inductor looks
+can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # where Inductor looks
 backend = "inductor" if can_compile else "eager"
-shape = (131_072 if on_gpu else 4_096, 1_024)  # a GPU's cache would hold the smaller
+shape = (131_072 if on_gpu else 4_096, 1_024)  # the smaller would fit in a GPU's cache
 x, scale = torch.randn(shape, device=device), torch.ones(1_024, device=device)
 out, startup = torch.empty_like(x), []
 with torch.no_grad():
-    for _ in range(2):  # the second time, its work lies on the disk
+    for _ in range(2):  # the second time, it finds its work in the disk cache
         torch.compiler.reset()
         start = time.perf_counter()
         compiled = torch.compile(norm, dynamic=False, backend=backend)
@@ -1089,7 +1097,7 @@ with torch.no_grad():
 print(f"start-up {startup[0]:.1f} s, and {startup[1]:.1f} s from the cache on disk")
 
 # %%
-bandwidth = 2 * x.nbytes / copied  # bytes a millisecond, from a copy
+bandwidth = 2 * x.nbytes / copied  # bytes per millisecond, from a copy
 for name, took, passes in (("eager", eager, 7), ("compiled", fused, 2)):
     roof = passes * x.nbytes / bandwidth
     print(f"{name:<9} {took:>6.2f} ms; {passes} passes at a copy's rate: {roof:.2f} ms")
@@ -1104,7 +1112,8 @@ beside("pays", measured=calls)
 
 # %% [markdown]
 # The rate of a copy is a yardstick and not a strict limit. The eager version can take slightly *less* than its seven passes, because a
-# part of what it wrote a moment ago is still in the cache when it is read. What matters is the ratio: seven passes against two.
+# part of what it wrote a moment ago is still in the cache when it is read. What matters is the ratio: seven passes against two. (The two
+# times above need not have this ratio. A pass of the compiled version may be slower than a copy's, and one of the eager version faster.)
 #
 # Because of the start-up time, compile what runs many thousands of times, and compile one layer instead of the whole model:
 # `for layer in model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same
@@ -1120,7 +1129,7 @@ beside("pays", measured=calls)
 # %%
 def guarded(x, weight):
     y = norm(x, weight)
-    if y.abs().max().item() > 1e4:  # never again
+    if y.abs().max().item() > 1e4:  # a guard against large values
         y = y / 2
     return F.silu(y) * x
 
@@ -1191,7 +1200,7 @@ if triton:
 
 # %%
 if triton:
-    odd = torch.randn(16, 200, device=device)  # a width that is no power of two
+    odd = torch.randn(16, 200, device=device)  # a width that is not a power of two
     gain = torch.randn(200, device=device)
     worst = (triton_norm(odd, gain) - norm(odd, gain)).abs().max().item()
     library = F.rms_norm(odd, (200,), gain, 1e-6)
@@ -1268,7 +1277,7 @@ def reserved_bytes(sizes, expandable=False):
     blocks = []
     for size in sizes:
         if any(block >= size for block in blocks):
-            continue  # cut from a block that is free
+            continue  # it is cut from a free block
         if expandable and blocks:
             blocks = [size]  # the block grows at its end
         else:
@@ -1278,8 +1287,8 @@ def reserved_bytes(sizes, expandable=False):
 
 # %%
 # %%guess fragments
-# Logits of batches padded to their longest, sorted from short to long, as bucketing has
-# them: about 300 batches of 8. How many times the largest batch's memory is reserved?
+# About 300 batches of 8, each padded to its longest paragraph, come sorted from short
+# to long. How many times the memory of the largest batch's logits is reserved?
 ...
 
 # %%
@@ -1349,8 +1358,8 @@ if sys.platform == "linux" and faults["as it is"] > 100:
 
 # %%
 # %%guess library_ms --unit ms
-# A step of the plain loop, and one of transformers' Trainer with the same model: by how
-# many milliseconds is the second longer?
+# By how many milliseconds is a step of transformers' Trainer longer than a step of the
+# plain loop with the same model?
 ...
 
 # %%
@@ -1462,7 +1471,7 @@ def trainer_loop(model, stream):
 loops = {"own": own_loop, "Accelerate": accelerate_loop}
 loops |= {"Lightning": lightning_loop, "Trainer": trainer_loop}
 step_ms, ends = dict.fromkeys(loops, math.inf), {}
-for name, loop in list(loops.items()) * 2:  # in turns, the quickest step of each
+for name, loop in list(loops.items()) * 2:  # alternating; keep the fastest step of each
     model, stream = WithLoss(), Stream()
     with quietly():
         loop(model, stream)
@@ -1473,7 +1482,7 @@ for name, loop in list(loops.items()) * 2:  # in turns, the quickest step of eac
     )
     assert torch.allclose(ends[name], ends["own"], atol=1e-5), "the same training"
 print(", ".join(f"{name} {took:.2f} ms" for name, took in step_ms.items()))
-assert max(step_ms.values()) < step_ms["own"] + 20  # on a busy machine, too
+assert max(step_ms.values()) < step_ms["own"] + 20  # loose: the machine may be busy
 beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 
 # %% [markdown]
@@ -1558,7 +1567,7 @@ def loss_of(hidden, weight, targets):
 
 
 embed, block = nn.Embedding(WORDS, WIDTH).to(device), Block().to(device)
-nn.init.normal_(embed.weight, std=0.1)  # it is the head, too
+nn.init.normal_(embed.weight, std=0.1)  # it is also the output head
 model = nn.ModuleList([embed, block])
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
 batches = [
@@ -1599,7 +1608,7 @@ show.recorded_run("16_faster_step")
 # - After each fix, look again: a part that was small may now be large.
 # - `torch.compile` costs seconds once and pays off with every call. Use one shape, no `.item()`, and one layer for all.
 # - Changing shapes cost memory in the allocator, and waits when it has to ask the driver for more.
-# - A library's loop adds about a millisecond per step here, or less. This matters when the step is short.
+# - A library's loop adds some time of its own to every step. This matters when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
 #

@@ -26,7 +26,7 @@
 # %load_ext workshop
 import os
 
-os.environ["KINETO_LOG_LEVEL"] = "6"  # PyTorch's profiler announces itself otherwise
+os.environ["KINETO_LOG_LEVEL"] = "6"  # otherwise PyTorch's profiler prints log lines
 
 # %%
 import contextlib
@@ -49,8 +49,8 @@ from workshop.models.gpt import GPT, TINY
 from workshop.models.text import reference_manual
 from workshop.show.style import Picture, new_figure
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
-os.environ["TRACES"] = str(folder)  # for the last cell
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
+os.environ["TRACES"] = str(folder)  # for the script at the end
 
 # %% [markdown]
 # ## The program
@@ -174,8 +174,8 @@ def program(batches):
 
 # %%
 # %%guess most --choices data,forward,backward,communication,optimizer
-# Backward costs twice the forward, says lesson 12. Which phase takes most of a step
-# of this program?
+# According to lesson 12, backward costs twice as much as forward. Which phase takes
+# the largest part of a step of this program?
 ...
 
 # %% [markdown]
@@ -201,12 +201,13 @@ monitor.stop()
 show.monitor_strips(monitor.samples)
 
 # %% [markdown]
-# There are two ranks, and the cores are busy nearly all the time. **It looks healthy.** But no monitor can know whether the cores are
+# There are two ranks, and each keeps a core busy for most of the time. **It looks healthy.** But no monitor can know whether the cores are
 # busy with the right work.
 #
 # The same is true of GPU utilization. NVML defines it as the share of time in which *one or more kernels* ran, so one small kernel after
 # another counts as 100 %. Use a monitor to find what is *missing* (a GPU at 30 % is waiting for something), memory that grows, and clock
-# rates that fall.
+# rates that fall. NVIDIA's DCGM looks closer: *SM active* (`DCGM_FI_PROF_SM_ACTIVE`) is the share of time in which a multiprocessor had
+# work, averaged over all of them, and *tensor active* (`DCGM_FI_PROF_PIPE_TENSOR_ACTIVE`) the share in which the tensor cores computed.
 #
 # ## Look nearer: which phase?
 
@@ -356,7 +357,7 @@ for _ in range(4):
     with profile(**options) as seen:
         bert_step()
     looks[time.perf_counter() - start] = seen
-seen = looks[min(looks)]  # the quickest: noise only ever adds
+seen = looks[min(looks)]  # the fastest: noise can only add time
 rows = [
     row
     for row in seen.key_averages(group_by_input_shape=True)
@@ -367,7 +368,7 @@ rows = [
 # First we check that your `self_seconds` agrees with PyTorch, whose own column is called `self_cpu_time_total`.
 
 # %%
-if device.type == "cpu":  # on a GPU, CUDA's own calls lie between
+if device.type == "cpu":  # on a GPU, calls of CUDA come in between
     ours = Counter()
     for thread in {event.thread for event in seen.events()}:
         own = [event for event in seen.events() if event.thread == thread]
@@ -382,7 +383,7 @@ else:
 
 # %%
 # %%guess little --unit %
-# Products do 99.8 % of the layer's FLOPs. What share of the time do all other
+# Matrix products do 99.8 % of the layer's FLOPs. What share of the time do all other
 # operators take, in percent?
 ...
 
@@ -436,8 +437,12 @@ Picture(figure, words)
 # on what one counts as a FLOP. We get twice the paper's value.)
 #
 # The time does not follow the FLOPs, neither here nor in the paper. Operators with 0.2 % of the FLOPs took 39 % of the time in the paper,
-# and many times their share of the FLOPs on this page. They move as many bytes as a product does, but compute almost nothing with them
-# (in `12_flops_and_mfu`: left of the ridge). So never derive times from FLOPs. Measure them.
+# and many times their share of the FLOPs on this page. For each number that they move, they compute only a few operations (in
+# `12_flops_and_mfu`: left of the ridge). So never derive times from FLOPs. Measure them.
+#
+# How this time is divided between the two kinds is a different matter. Compare normalisation with the element-wise operators, here and in
+# the paper. The paper measured another machine, a larger batch, and the kernels of PyTorch in 2020. This page cannot tell which of these
+# differences counts most, so do not carry such shares over to your machine either.
 #
 # ### Exercise: how long was it idle?
 #
@@ -555,8 +560,8 @@ print(f"without {bare:.1f} ms, with {profiled:.1f} ms: {profiled / bare:.2f} tim
 assert profiled > 0.7 * bare
 
 # %% [markdown]
-# On this page it costs hardly anything. But a profiler records every operator, so its cost grows with the number of short operators in a
-# step. Therefore take shares from a trace, and seconds from a run without one.
+# If the ratio is near 1, profiling cost little here, in this program. But a profiler records every operator, so its cost grows with the
+# number of short operators in a step. Therefore take shares from a trace, and seconds from a run without one.
 #
 # ## What a monitor writes down
 #
@@ -584,7 +589,8 @@ monitor.summary()
 # | `slowed` | `nvmlDeviceGetCurrentClocksEventReasons` | why the clock rate is not higher: power cap, temperature, power brake, ... |
 # | `nvlink`, `pcie` | `nvmlDeviceGetFieldValues`, `nvmlDeviceGetPcieThroughput` | bytes per second; PCIe only with `pcie=True` |
 #
-# We have not recorded these values on a GPU yet, so there are no numbers here. If a GPU does not support a field, it is `None`.
+# Without an NVIDIA driver, there are no such numbers in the summary above. If a GPU does not support a field, it is `None`. DCGM's *SM
+# active* and *tensor active* are not among the fields.
 #
 # ## Keep the curves
 #
@@ -646,7 +652,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 layers = [torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)]
-model = torch.nn.Sequential(*layers).to(device)  # yours
+model = torch.nn.Sequential(*layers).to(device)  # replace it with yours
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 folder = Path(os.environ.get("TRACES", "."))
 phases = ("data", "forward", "backward", "optimizer")
@@ -668,7 +674,7 @@ def written(prof):
     """Called after the last step: the trace as a file, and where its time went."""
     trace = folder / f"trace_{prof.step_num}.json"
     prof.export_chrome_trace(str(trace))
-    # (a name that the GPU knows as well has a second row, without Python's time)
+    # (on a GPU, a name also has a row for the device, in which Python's time is zero)
     rows = {row.key: row for row in prof.key_averages() if row.cpu_time_total}
     step = rows["ProfilerStep*"].cpu_time_total
     shares = {name: rows[name].cpu_time_total / step for name in phases}
@@ -716,7 +722,7 @@ show.recorded_run("17_profile_and_monitor")
 # ## Sources
 #
 # - PyTorch, *torch.profiler* and *torch.cuda.nvtx*, documentation. Google, *Trace Event Format*.
-# - NVIDIA, *NVML API Reference Guide*; *Nsight Systems User Guide*, "CLI Profile Command Switch Options".
+# - NVIDIA, *NVML API Reference Guide*; *DCGM User Guide*, "Profiling Metrics"; *Nsight Systems User Guide*, "CLI Profile Command Switch Options".
 # - Python documentation, *The Python Profilers*. Linux, *proc(5)*.
 # - B. Gregg, *The Flame Graph*, Communications of the ACM 59(6), 2016.
 # - A. Ivanov et al., *Data Movement Is All You Need: A Case Study on Optimizing Transformers*, 2020,

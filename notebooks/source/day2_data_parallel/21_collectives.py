@@ -22,7 +22,7 @@ import numpy as np
 from workshop import launch, show
 from workshop.exercises import beside
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% [markdown]
 # ## Six collectives
@@ -40,7 +40,7 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %%
 # %%guess two_make_one --choices gather+reduce,reduce_scatter+all_gather,broadcast+reduce
-# Which two of them, one after the other, make an all-reduce?
+# Which two collectives, one after the other, make an all-reduce?
 ...
 
 # %%
@@ -79,7 +79,7 @@ exchanged = torch.empty(world_size, device=device)
 dist.all_to_all_single(exchanged, mine(world_size))
 
 both = [torch.empty(1, device=device) for _ in range(world_size)]
-dist.all_gather(both, scattered)  # what reduce_scatter gave, handed out
+dist.all_gather(both, scattered)  # hand out what reduce_scatter gave each rank
 
 report(one=mine(1), four=mine(4), broadcast=broadcast, all_reduce=all_reduced)
 report(reduce=reduced if rank == 0 else mine(1), all_gather=torch.cat(gathered))
@@ -117,7 +117,8 @@ beside("two_make_one", measured="reduce_scatter+all_gather")
 # gets all the pieces. Libraries implement the all-reduce of a large tensor in this way.
 #
 # (A reduce followed by a broadcast is an all-reduce as well, but then all numbers have to pass through one rank. In the opposite order,
-# as in the third choice, the two do not make an all-reduce.)
+# as in the third choice, the two do not make an all-reduce. The *gather* of the first choice is an all-gather of which only one rank gets
+# the result. After a gather and a reduce, all other ranks are still without a sum.)
 #
 # Keep this in mind, because it is the whole idea of ZeRO and FSDP (lessons 24 and 25): they do the two halves at different times, and in
 # between each rank holds only its own piece.
@@ -243,7 +244,7 @@ sent[0], million = 0, torch.ones(1_000_000, device=device)
 ring_all_reduce(million)
 ProcessGroup.send = send
 report(looks=looks[: 2 * world_size - 1], sent=sent[0], tensor_bytes=million.nbytes)
-torch.manual_seed(rank)  # ones prove little
+torch.manual_seed(rank)  # random numbers test more than ones do
 by_you = torch.randn(4_096, device=device)
 by_library = by_you.clone()
 ring_all_reduce(by_you)
@@ -277,7 +278,7 @@ def ring_bytes(num_bytes: float, world_size: int) -> float:
 
 # %%
 # %%guess sent_by_1024 --unit GB
-# A gradient of 14 GB, 1,024 ranks. How many GB does one rank send in a ring all-reduce?
+# 14 GB of gradients, 1,024 ranks: how many GB does a rank send in a ring all-reduce?
 ...
 
 # %% tags=["nbval-check-output"]
@@ -286,6 +287,8 @@ predicted = ring_bytes(case.tensor_bytes, 4)
 print(f"4 ranks: predicted {predicted:,.0f} bytes, your ring sent {case.sent:,} bytes")
 assert case.sent == predicted
 assert ring_bytes(14e9, 1_024) < 1.999 * 14e9
+print(f"1,024 ranks: {2 * (1_024 - 1):,} steps in a ring,", end=" ")
+print(f"about {2 * np.log2(1_024):.0f} in a tree")
 
 # %%
 beside("sent_by_1024", calculated=ring_bytes(14e9, 1_024) / 1e9)
@@ -294,7 +297,10 @@ beside("sent_by_1024", calculated=ring_bytes(14e9, 1_024) / 1e9)
 # $$\text{bytes sent by a rank} = 2\,\frac{N-1}{N}\,n$$
 #
 # With 4 ranks that is 1.5 times the tensor; with 1,024 ranks, 1.998 times. **The traffic of a rank hardly grows with the number of
-# ranks.** This is why data parallelism scales as far as it does. (The number of *steps* does grow.)
+# ranks.** This is why data parallelism scales as far as it does.
+#
+# The number of *steps* does grow: a ring makes 2 (N - 1) of them, and each has a fixed cost. In a *tree*, sums go up to a root and come
+# down again in about $2 \log_2 N$ steps, so for short messages a tree is faster.
 #
 # ## What if one rank does not come?
 #
@@ -355,7 +361,7 @@ def fastest(call, tries):
         dist.barrier()
         start = time.perf_counter()
         call()
-        if device.type != "cpu":  # the call came back; the GPU may still be at it
+        if device.type != "cpu":  # the call has returned; the GPU may still be busy
             torch.accelerator.synchronize()
         seconds.append(time.perf_counter() - start)
     return min(seconds)
@@ -426,8 +432,8 @@ print("half of the time is the start and half is the bytes")
 
 # %%
 # %%guess of_16_mib --unit ms
-# Two ranks, an all-reduce of 16 MiB on this machine. How many milliseconds? (A message
-# of so many bytes takes alpha + n / beta. How many messages are there, how large?)
+# How many milliseconds does an all-reduce of 16 MiB take on two ranks here? (A message
+# of n bytes takes alpha + n / beta. How many messages are there, and how large?)
 ...
 
 # %% [markdown]
@@ -478,10 +484,13 @@ assert clocked[0].added[-1] < clocked[0].exchanged[-1]
 beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 
 # %% [markdown]
-# Both predictions have the right shape: flat while $\alpha$ dominates, and straight once $\beta$ does. But the prediction from the
-# ping-pong is too low, and the one from exchanges comes close. In the second prediction, the addition is the smaller part. What takes the
-# time is to send and receive **at the same time**. A real network link has separate wires for each direction. Here there are no wires: in
-# both directions a message is a copy in memory, and the same few cores make all the copies. So measure a link in the way you will use it.
+# Both predictions have the right shape: flat while $\alpha$ dominates, and straight once $\beta$ does. In the second prediction, the
+# addition is the smaller part.
+#
+# On CPUs, as on this page, the prediction from the ping-pong is too low, and the one from exchanges comes close. What takes the time is to
+# send and receive **at the same time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
+# no wires: in both directions a message is a copy in memory, and the same few cores make all the copies. On GPUs the two predictions may
+# differ less. So measure a link in the way you will use it.
 #
 # ## The same curve on a cluster
 #
@@ -523,7 +532,7 @@ for device, curve in curves.items():
     payloads, seconds = np.array(list(curve)), np.array(list(curve.values()))
     points[device] = seconds
     start, rate = lines[f"your fit, {device}"] = fit(payloads, seconds)
-    wire = ring_bytes(1, num_ranks[device])  # bytes on the wire, for one of the tensor
+    wire = ring_bytes(1, num_ranks[device])  # bytes on the wire per byte of the tensor
     top = max(wire * payloads / seconds) / 1e9
     print(device)
     print(f"    alpha {start * 1e6:.0f} us, knee at {start * rate / 2**20:.1f} MiB")
@@ -543,8 +552,9 @@ show.message_curve(payloads, points, lines)
 # $2\frac{N-1}{N}$, it is the rate on the wire, which can be compared with the rate of the link.
 #
 # Two numbers describe more than five decades of sizes, and are never off by much more than a factor of two. The fit is worst between 2
-# and 16 MiB. A likely reason is that NCCL chooses its algorithm and protocol by size, so no single line fits all sizes. Four nodes have a
-# longer start and a lower rate than one, so their knee lies farther to the right. Below the knee, most of the time goes into the start.
+# and 16 MiB. A likely reason is that NCCL chooses its algorithm (a ring, a tree, the switch) and its protocol by size, so no single line
+# fits all sizes. (With the environment variable `NCCL_ALGO` you can make it use one of them.) Four nodes have a longer start and a lower
+# rate than one, so their knee lies farther to the right. Below the knee, most of the time goes into the start.
 #
 # One number looks impossible. The eight H200 reach 482 GB/s on the wire, but their NVLink sends only 450 GB/s in one direction. A ring
 # cannot do that. The source explains that this is not a ring: the switch between the GPUs does the adding (*SHARP*), so a rank sends
@@ -605,6 +615,10 @@ assert eight_adapters < predicted < one_adapter / 3
 #
 # Before you trust a new cluster, measure it: time all-reduces of growing size, and derive alpha and beta. You can run the script with
 # `torchrun --nproc-per-node 8 bench_all_reduce.py`; on several nodes, add `--nnodes`.
+#
+# An all-reduce is over when its slowest rank is done, so the script takes the slowest rank of each try, and then the fastest try. It takes
+# alpha from the shortest message and beta from the slope up to the longest, and fits nothing. Sizes in between, where the library changes
+# its algorithm, do not bend these two numbers; you see them in the list.
 
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/bench_all_reduce.py
@@ -623,7 +637,7 @@ ranks = dist.get_world_size()
 
 
 def seconds_of(tensor, tries=10):
-    """The fastest of some all-reduces; the slowest rank counts."""
+    """The fastest of some all-reduces; in each, the slowest rank counts."""
     times = []
     for _ in range(tries):
         dist.barrier()
@@ -632,9 +646,9 @@ def seconds_of(tensor, tries=10):
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    fastest = torch.tensor([min(times)], device=device)
-    dist.all_reduce(fastest, op=dist.ReduceOp.MAX)
-    return fastest.item()
+    slowest = torch.tensor(times, device=device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)  # of the ranks, for each try
+    return slowest.min().item()
 
 
 largest = 30 if device.type == "cuda" else 24

@@ -23,9 +23,9 @@ from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 from workshop.launch.device import choose, wants_to_share
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
-on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
+on_gpus = four_ranks.kind == "cuda"  # one GPU per rank, or all ranks share one
 
 # %% [markdown]
 # ## Stage 1: cut what the optimizer remembers
@@ -37,8 +37,8 @@ on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 # 2. Update that Nth. The moments of all other weights are never created on this rank.
 # 3. All-gather the weights.
 #
-# The ranks send as many bytes as before, and the optimizer's memory is divided by N. This is stage 1 of ZeRO, the *zero redundancy optimizer*
-# (Rajbhandari et al., 2020).
+# Done like this, the ranks send as many bytes as before, and the optimizer's memory is divided by N. This is stage 1 of ZeRO, the *zero redundancy
+# optimizer* (Rajbhandari et al., 2020).
 #
 # ### Exercise: write it
 
@@ -51,7 +51,7 @@ import torch.distributed as dist
 def zero_step(weights: torch.Tensor, gradient: torch.Tensor, update) -> None:
     """ZeRO 1 on flat tensors, in place; update(part, its_gradient) is the optimizer."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    parts = list(weights.chunk(world_size))  # views: to write to one is to write there
+    parts = list(weights.chunk(world_size))  # views: a change of one changes weights
     mine = torch.empty_like(parts[rank])  # for the mean gradient of this rank's part
     ...
 
@@ -101,7 +101,8 @@ def by_hand():
 
 
 # %% [markdown]
-# PyTorch also offers stage 1: `ZeroRedundancyOptimizer` wraps any optimizer, and is used together with DDP.
+# PyTorch also offers stage 1: `ZeroRedundancyOptimizer` wraps any optimizer, and is used together with DDP. DDP all-reduces the gradients, so every
+# rank gets all of them, as without ZeRO. After the step, each rank broadcasts the weights that it has updated.
 
 # %%
 # %%ranks
@@ -123,15 +124,16 @@ def by_torch():
     kept = [
         value for state in optimizer.optim.state.values() for value in state.values()
     ]
-    return losses, sum(value.nbytes for value in kept if value.ndim)  # not the step
+    return losses, sum(value.nbytes for value in kept if value.ndim)  # without `step`
 
 
 # %% [markdown]
-# The next cell runs both versions. For comparison, it also trains in one process that sees the whole batch:
+# The next cell runs both versions and counts the bytes that rank 0 sends. For comparison, it also trains in one process that sees the whole batch:
 
 # %%
 # %%ranks --into first
 from workshop import report
+from workshop.measure import measure
 
 
 def alone():
@@ -152,8 +154,13 @@ def over_ranks(losses):
     return (total / world_size).tolist()
 
 
-for name, (losses, moments) in {"by hand": by_hand(), "torch": by_torch()}.items():
-    report(**{name: {"losses": over_ranks(losses), "moments": moments}})
+for name, version in {"by hand": by_hand, "torch": by_torch}.items():
+    with measure(memory=False) as measured:
+        losses, moments = version()
+    steps = STEPS if name == "by hand" else 1  # measure() knows torch's optimizers
+    sent = {row.name: row.wire_bytes / steps for row in measured.traffic}
+    losses = over_ranks(losses)
+    report(**{name: {"losses": losses, "moments": moments, "sent": sent}})
 report(alone=alone(), parameters=sum(p.numel() for p in fresh_model().parameters()))
 
 # %%
@@ -166,10 +173,19 @@ for name in ("by hand", "torch"):
     assert max(off) < 1e-5, max(off)
     assert sum(held) == whole, "each moment is somewhere, and only once"
 assert len(set(held)) > 1, "torch's ranks hold unequal amounts"
+for name in ("by hand", "torch"):
+    sent, size = first[0][name]["sent"], 4 * first[0].parameters
+    rows = ", ".join(f"{kind} {sent[kind] / size:.2f}" for kind in sorted(sent))
+    print(f"{name:<8} sends, in sizes of the weights: {rows}")
+assert sum(first[0]["by hand"]["sent"].values()) == 2 * 3 / 4 * size
+assert sum(first[0]["torch"]["sent"].values()) > 2.9 * 3 / 4 * size
 
 # %% [markdown]
 # Each moment is kept once, by one rank. Your version cuts the weights into equal parts. `ZeroRedundancyOptimizer` distributes whole tensors, as
 # evenly as it can, which is why its ranks hold slightly unequal amounts.
+#
+# Your version sends 3/4 of the weights' size twice, which is what an all-reduce sends on four ranks. PyTorch's version all-reduces, and sends the
+# weights on top. (The count takes each broadcast as sent on by every rank.) It saves memory, but it is not free.
 #
 # ## Predict: three cuts
 #
@@ -346,7 +362,7 @@ assert third[0].gathers == 6
 
 # %%
 # %%guess free_stage_2
-# Four micro-batches in a step. Stage 1 sends 2 passes, as with one.
+# A step has four micro-batches. Stage 1 sends 2 passes, just as with one.
 # How many passes does stage 2 send?
 ...
 
@@ -372,7 +388,7 @@ def train(stage, shape=(256, 8), steps=6, accumulation=1, dtype="float32", watch
     device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     kind, (width, depth) = getattr(torch, dtype), shape
-    with torch.device("meta"):  # `zero` gives bytes, layer by layer
+    with torch.device("meta"):  # `zero` allocates memory, layer by layer
         layers = [nn.Linear(width, width, dtype=kind) for _ in range(depth)]
     model = nn.Sequential(*layers)
     optimizer = zero(model, stage, lr=1e-3, fused=True)
@@ -408,7 +424,7 @@ def alone(world_size, device, width=256, depth=8, steps=6):
     """Losses of one process with the whole batch, in plain PyTorch."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width, device=device) for _ in range(depth)]
-    model = torch.nn.Sequential(*layers)  # as for ZeRO: a GPU draws other numbers
+    model = torch.nn.Sequential(*layers)  # on `device`: a GPU draws other numbers
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(steps):
@@ -448,8 +464,8 @@ for stage in range(4):
     gc.collect()
     settled()
     count_from_here()
-    torch.manual_seed(rank)  # other weights on every rank, until they begin alike
-    with measure() if rank == 0 else nullcontext() as measured:  # all ranks do the same
+    torch.manual_seed(rank)  # ranks draw different weights; `zero` sends rank 0's
+    with measure() if rank == 0 else nullcontext() as measured:  # one rank is enough
         losses, held = train(stage, watch=settled)
     report(**{f"stage_{stage}": {"losses": losses, "held": held, "measured": measured}})
     with measure(memory=False) as accumulated:
@@ -525,8 +541,8 @@ show.memory_by_part(
 
 # %%
 # %%guess stage_to_take --choices 0,1,2,3
-# 7.5B parameters, 64 GPUs, 8 micro-batches a step, 20 GB of room for the state.
-# Which stage fits and sends least? Write the stage as text: '0', '1', '2' or '3'.
+# 7.5B parameters, 64 GPUs, 8 micro-batches per step, 20 GB for the state.
+# Of the stages that fit, which sends least? Answer with text: '0', '1', '2' or '3'.
 ...
 
 
@@ -537,7 +553,7 @@ def costs(stage, ranks, billions, micro_batches, offload):
     state = zero_bytes(count, ranks, stage)
     held = {"weights and gradients": zero_bytes(count, ranks, stage, optimizer_bytes=0)}
     held["optimizer"] = state - held["weights and gradients"]
-    passes = {  # of gradients, of weights; an all-reduce of gradients is two
+    passes = {  # of gradients and of weights; an all-reduce counts as two
         0: (2, 0),
         1: (1, 1),
         2: (micro_batches, 1),
@@ -623,7 +639,7 @@ print(deepspeed_json(run, lr=3e-4))
 from workshop.measure import count_from_here, held_bytes, measure
 from workshop.parallel.deepspeed_zero import load_deepspeed
 
-deepspeed = load_deepspeed()  # import deepspeed; deepspeed.init_distributed()
+deepspeed = load_deepspeed()  # it also calls init_distributed()
 
 
 def trained(config, steps=6, width=256):
@@ -661,7 +677,7 @@ import gc
 def configuration(stage, offload=()):
     """What would stand in the JSON file."""
     zero = {"stage": stage, "reduce_bucket_size": 500_000, "overlap_comm": False}
-    if stage == 3:  # let go of each layer at once; the defaults are for large models
+    if stage == 3:  # drop each layer after its use; the defaults suit large models
         zero |= {
             "stage3_max_live_parameters": 0,
             "stage3_max_reuse_distance": 0,
@@ -674,7 +690,7 @@ def configuration(stage, offload=()):
         "train_micro_batch_size_per_gpu": 1,
         "gradient_clipping": 0.0,
         "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,  # torch's own AdamW
+        "zero_allow_untested_optimizer": True,  # for torch's own AdamW
         "zero_force_ds_cpu_optimizer": False,
     }
 
@@ -694,7 +710,7 @@ predicted = {
     "stage 0": (4 + 4 + 8) * count,
     "stage 1": cut_in_four,
     "stage 2": cut_in_four,
-    "stage 3": (4 + 4 + 4 + 8) * count / 4 + 4 * 500_000,  # and a bucket
+    "stage 3": (4 + 4 + 4 + 8) * count / 4 + 4 * 500_000,  # plus a bucket
 }
 print(f"{'':<38} held after backward   predicted   sent, in passes")
 for name, found in engines.items():
@@ -714,6 +730,8 @@ for stage in (1, 2, 3):
 #
 # - **Stages 1 and 2 send 3 passes, not 2.** DeepSpeed 0.19 reduces gradients with an all-reduce of each bucket, and a rank then keeps only its part
 #   (`use_multi_rank_bucket_allreduce`, on by default). The paper's 2 passes need a reduce-scatter.
+# - **`"reduce_scatter": true`**, as in the file above, does not call that collective. It makes DeepSpeed note which rank owns which slice of a
+#   bucket. The slices are then all-reduced together, or, with `use_multi_rank_bucket_allreduce` off, each is reduced to its owner.
 # - **A master copy** of the weights in fp32 is kept, although the weights are in fp32 already. It takes 4 bytes a parameter, divided by N.
 # - **Stage 1 keeps only its part of the gradients** once the last backward of a step has ended. At that moment it holds what stage 2 holds.
 # - **Stage 3 has a bucket** of 500,000 numbers, `reduce_bucket_size`, through which gradients pass. For a model as small as ours that is much.
@@ -762,7 +780,7 @@ WIDTH, DEPTH, CAP = (8_192, 8, 8 * 2**30) if on_gpus else (768, 8, 64 * 2**20)
 layer = WIDTH * WIDTH + WIDTH
 copies = 3 if on_gpus else 4
 predicted_peak = 16 * DEPTH * layer // 4 + copies * 4 * layer
-ROOM = 96 * 2**20 if on_gpus else 0  # for workspaces and the ends of blocks
+ROOM = 96 * 2**20 if on_gpus else 0  # for workspaces and unused ends of blocks
 print(f"DDP needs {format_bytes(16 * DEPTH * layer)} a rank, of {format_bytes(CAP)}")
 print(f"stage 3 on four ranks needs {format_bytes(predicted_peak)}")
 
@@ -860,6 +878,8 @@ for stage, found in enumerate(rehearsed):
     )
     assert abs(times - (3 if stage == 3 else 2)) < 0.001
     assert abs(state_of(found) / formula - 1) < 0.01
+at_work = rehearsed[3].peak_bytes - state_of(rehearsed[3])
+assert abs(at_work / (3 * 2 * count / 32) - 1) < 0.1, "weights, gradients twice"
 
 # %% [markdown]
 # Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (The code holds a little more: one layer's gradient in fp32, which the optimizer is about
@@ -908,11 +928,11 @@ for _ in range(2):
 # %% tags=["nbval-check-output"]
 h, layers, vocabulary, N = 5_760, 18, 50_304, 1024
 one_layer = 4 * h * h + 3 * h * 15_360 + 2 * h
-ends = 2 * vocabulary * h + h  # embedding, head, last norm: the root's
+ends = 2 * vocabulary * h + h  # embedding, head and last norm: the root
 count = layers * one_layer + ends
 state = zero_bytes(count, N, 3)
 sent = sum(row.wire_bytes for row in thousand.traffic)
-expected = (N - 1) / N * 2 * (3 * count - ends)  # the root's are gathered once
+expected = (N - 1) / N * 2 * (3 * count - ends)  # the root is gathered once
 held, peak = state_of(thousand), thousand.peak_bytes
 print(f"{count:,} parameters on {N:,} ranks")
 print(f"state   formula {state / 1e9:6.3f} GB   rehearsed {held / 1e9:6.3f} GB")
@@ -921,8 +941,8 @@ print(f"sent    formula {expected / 1e9:6.2f} GB    rehearsed {sent / 1e9:6.2f} 
 assert abs(sent / expected - 1) < 0.001
 assert peak > 10 * state, "N no longer decides"
 gathered = 2 * (ends + one_layer)  # the root and the layer at work, in bf16
-matrix = 2 * h * 15_360  # a gradient that autograd is handing over
-saved = thousand.memory.peak_parts["activations"] - gathered  # autograd keeps both
+matrix = 2 * h * 15_360  # a gradient that autograd is passing on
+saved = thousand.memory.peak_parts["activations"] - gathered  # counted there, too
 print(f"of it   gathered weights {gathered / 1e9:.2f} GB, their gradients as much,")
 print(f"        {layers} layers' activations {saved / 1e9:.2f} GB,", end=" ")
 print(f"one more gradient {matrix / 1e9:.2f} GB, state {state / 1e9:.2f} GB")
@@ -990,8 +1010,8 @@ for epoch in range(first, first + 3):
     total = torch.zeros(1, device=engine.device)
     for x, y in loader:
         loss = (engine(x.to(engine.device)) - y.to(engine.device)).square().mean()
-        engine.backward(loss)  # divides by the accumulation
-        engine.step()  # steps after every second micro-batch
+        engine.backward(loss)  # it divides the loss by the number of micro-batches
+        engine.step()  # updates only after every second micro-batch
         total += loss.detach() / len(loader)
     torch.distributed.all_reduce(total)
     if torch.distributed.get_rank() == 0:

@@ -23,9 +23,9 @@ from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 from workshop.launch.device import choose, wants_to_share
 
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
-on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
+on_gpus = four_ranks.kind == "cuda"  # one GPU per rank, or all ranks share one
 
 # %% [markdown]
 # ## Gathering is a function
@@ -139,7 +139,7 @@ def sharded_layer(width, device):
     """A linear layer, made alike on all ranks and then cut."""
     layer = nn.Linear(width, width, device=device)
     for parameter in layer.parameters():
-        dist.broadcast(parameter.detach(), 0)  # fully_shard does not begin alike
+        dist.broadcast(parameter.detach(), 0)  # fully_shard does not sync weights
     return fully_shard(layer)
 
 
@@ -171,7 +171,7 @@ def train():
         optimizer.step()
         optimizer.zero_grad()
     dist.barrier()
-    time.sleep(0.05)  # gloo's threads let go of their copies a moment late
+    time.sleep(0.05)  # gloo's threads free their copies a moment late
     weight = model[0].weight
     report(held=held_bytes(), one=str(weight.placements))
     report(local=tuple(weight.to_local().shape))
@@ -259,7 +259,7 @@ def fresh_model(seed):
     return GPT(four_layers).to(device)
 
 
-def train(model, text, steps=2):  # the second uses what the optimizer did in the first
+def train(model, text, steps=2):  # the second depends on the first one's update
     """Losses, step by step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     losses = []
@@ -286,7 +286,7 @@ from workshop.parallel.fsdp import shard_by_hand, shard_model
 def variant(shard):
     """Mean losses over ranks, and what rank 0 measured."""
     gc.collect()
-    model = shard(fresh_model(rank))  # other weights on each, until they begin alike
+    model = shard(fresh_model(rank))  # `shard` makes the ranks' weights equal
     with measure(model) if rank == 0 else nullcontext() as measured:
         losses = train(model, mine)
     dist.all_reduce(losses)
@@ -386,7 +386,7 @@ def is_unit(module) -> bool:
 
 # %%
 # %%ranks --pass is_unit --into yours
-model = fresh_model(0)  # alike on all ranks
+model = fresh_model(0)  # the same weights on all ranks
 for module in reversed(list(model.modules())):  # the innermost first
     if module is not model and is_unit(module):
         fully_shard(module)
@@ -461,7 +461,7 @@ def forward_times(gather, computes, prefetch):
     gathers, layers = [], []
     for number, compute in enumerate(computes):
         begin = gathers[-1][1] if gathers else 0.0
-        if number > prefetch:  # room for one layer at work, and those under way
+        if number > prefetch:  # room for the layer at work and the prefetched ones
             begin = max(begin, layers[number - 1 - prefetch][1])
         gathers.append((begin, begin + gather))
         begin = max(gathers[-1][1], layers[-1][1] if layers else 0.0)
@@ -470,13 +470,13 @@ def forward_times(gather, computes, prefetch):
 
 
 # %% [markdown]
-# Does a real program follow this schedule? Below, eight layers really compute, for about 20 ms each. A second thread plays the wire, and a gather is
-# 20 ms of sleep on it. The program requests a layer's weights `prefetch` layers ahead.
+# Does a running program follow this schedule? Below is a simulation: eight layers really compute, for about 20 ms each, but nothing is sent. A second
+# thread plays the wire, and a gather is 20 ms of sleep on it. The program requests a layer's weights `prefetch` layers ahead.
 
 # %%
 # %%guess forward_ms --unit ms
-# Eight layers, 20 ms each; a gather of 20 ms before each. Without prefetch that is
-# 320 ms. How long is it with a prefetch of 1?
+# Eight layers of 20 ms each, with a gather of 20 ms before each. Without prefetch,
+# this takes 320 ms. How long does it take with a prefetch of 1?
 ...
 
 # %%
@@ -494,17 +494,17 @@ def clocked_forward(prefetch):
         for number in range(LAYERS):
             while len(gathers) < min(number + 1 + prefetch, LAYERS):
                 gathers.append(wire.submit(time.sleep, WIRE))
-            gathers[number].result()  # this layer's weights have come
+            gathers[number].result()  # this layer's weights have arrived
             begin = time.perf_counter()
             while time.perf_counter() < begin + COMPUTE:
-                (matrix @ matrix).trace().item()  # which waits for it
+                (matrix @ matrix).trace().item()  # item() waits for the product
             computes.append(time.perf_counter() - begin)
         return time.perf_counter() - start, computes
 
 
 clocked = {}
 for prefetch in (0, 1):
-    tries = [clocked_forward(prefetch) for _ in range(3)]  # a busy moment hits one
+    tries = [clocked_forward(prefetch) for _ in range(3)]  # one may hit a busy moment
     clocked[prefetch], computes = min(tries)
     expected = forward_times(WIRE, computes, prefetch)[1][-1][1]
     both = (
@@ -523,7 +523,7 @@ beside("forward_ms", predicted=1e3 * planned, measured=1e3 * clocked[1])
 
 # %%
 # %%guess tokens_to_hide
-# A GPU computes 400 TFLOP/s and receives 50 GB/s. With how many tokens a rank
+# A GPU computes 400 TFLOP/s and receives 50 GB/s. With how many tokens per rank
 # does computing a layer take as long as gathering it? Does the layer's size matter?
 ...
 
@@ -599,6 +599,10 @@ beside("tokens_to_hide", calculated=FLOPS / 50e9)
 # a faster wire do. More prefetch helps where layers take unequal times, as in the last row, where every other layer takes three times as long as
 # its neighbors.
 #
+# Backward needs more tokens. There the same wire carries a gather of $2p$ bytes and a reduce-scatter of $4p$, if gradients are summed in fp32, while
+# the layer computes $4pt$ FLOPs. Both are hidden from $t = 1.5\, F / \beta$ on. (With recomputation, backward computes $6pt$, and $F / \beta$ is
+# enough again.)
+#
 # ## Accumulation and clipping
 #
 # Every real training loop accumulates and clips gradients, and both look different with sharded models:
@@ -636,25 +640,33 @@ for name in ("each time", "at the end"):
         norm = step(sharded(), name == "at the end")
     sent = {row.name: row.wire_bytes for row in measured.traffic}
     peak = measured.memory.peak_bytes
-    report(**{name: {"norm": norm, "sent": sent["reduce_scatter"], "peak": peak}})
+    report(**{name: {"norm": norm, "sent": sent, "peak": peak}})
 alone = fresh_model(0)
 alone(*next(whole.step(0, device))).backward()
 report(alone=torch.nn.utils.clip_grad_norm_(alone.parameters(), max_norm=1.0).item())
 
 # %%
 each, end = loops[0]["each time"], loops[0]["at the end"]
+totals = []
+print("reduced      gathers    sums of gradients    together        peak      norm")
 for name, found_here in (("each time", each), ("at the end", end)):
-    sent, peak = format_bytes(found_here["sent"]), format_bytes(found_here["peak"])
+    gathers, sums = (found_here["sent"][kind] for kind in kinds)
+    totals.append(gathers + sums)
+    sizes = (gathers, sums, totals[-1], found_here["peak"])
+    shown = "  ".join(f"{format_bytes(size):>10}" for size in sizes)
     norm = found_here["norm"]
-    print(f"reduced {name:<10} sends {sent:>9}, peak {peak:>9}, norm {norm:.5f}")
+    print(f"{name:<10} {shown}  {norm:.5f}")
     assert abs(norm / loops[0].alone - 1) < 1e-4
-assert each["sent"] == 4 * end["sent"]
+assert each["sent"]["reduce_scatter"] == 4 * end["sent"]["reduce_scatter"]
+assert 0.2 < 1 - totals[1] / totals[0] < 0.3, "a quarter less"
 assert end["peak"] > each["peak"]
 print(f"one process with the whole batch: norm {loops[0].alone:.5f}")
 
 # %% [markdown]
-# When gradients are reduced only at the end, a rank sends a quarter of the bytes, but has to hold whole gradients. For 8 billion parameters these
-# would take 32 GB, because with `reduce_dtype=float32` they are accumulated in fp32.
+# When gradients are reduced only at the end, a rank sends a quarter of the gradients' bytes, but has to hold whole gradients. For 8 billion
+# parameters these would take 32 GB, because with `reduce_dtype=float32` they are accumulated in fp32. The total falls by about a quarter only: every
+# micro-batch still gathers the weights. `set_reshard_after_backward(False)` saves the next micro-batch's gathers for forward, and keeps weights
+# whole in between.
 #
 # ## Compile, and recompute
 #
@@ -668,7 +680,7 @@ import shutil
 import sys
 
 usual = "clang++" if sys.platform == "darwin" else "g++"
-can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # as Inductor looks
+can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # as Inductor does
 
 # %%
 # %ranks stop
@@ -746,7 +758,7 @@ def save(step, model, optimizer):
 
 def load(model, optimizer):
     """In place, cut for this number of ranks; the step to go on with."""
-    if not (checkpoint / ".metadata").exists():  # written last
+    if not (checkpoint / ".metadata").exists():  # this file is written last
         return 0
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments, "step": 0}
@@ -912,7 +924,7 @@ show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 
 # %%
 # %%guess on_128 --unit GiB
-# On 8 GPUs each one needs 82.4 GiB at its peak. How much on 128?
+# On 8 GPUs, each GPU needs 82.4 GiB at its peak. How much does each of 128 need?
 ...
 
 # %%
@@ -952,7 +964,7 @@ crossing = [row for row in hybrid.traffic if row.axis == "replicate"]
 far = sum(row.wire_bytes for row in crossing)
 calls = [sum(row.count for row in rows) for rows in (flat.traffic, crossing)]
 peaks = (flat.peak_bytes, hybrid.peak_bytes)
-# of a flat ring one rank in eight has its neighbour outside; of 64 x 8 all eight
+# in a flat ring one rank in eight sends to another node; with 64 x 8, all eight do
 leaves = (sent, 8 * far)
 print(f"a node sends out {leaves[0] / 1e9:.1f} GB and {leaves[1] / 1e9:.1f} GB,")
 print(f"each rank in {calls[0]} collectives of 512, and in {calls[1]} of 64;")
@@ -992,7 +1004,8 @@ assert abs(far / paper["hybrid"] - 1) < 0.02
 # ## Tomorrow's script
 #
 # This script uses FSDP2 without this workshop: units, mixed precision, accumulation, clipping, and a checkpoint that any number of ranks can load.
-# `torchrun --nproc-per-node 8 train_fsdp.py` runs it.
+# `torchrun --nproc-per-node 8 train_fsdp.py` runs it. Each rank makes the whole model in the host's memory, and `fully_shard` moves one unit after
+# the other to the GPU. A model that is too large for the host is made on the meta device, as above.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_fsdp")
@@ -1021,10 +1034,10 @@ inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
 dataset = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True) / 8)
 sampler = DistributedSampler(dataset, shuffle=True)
 loader = DataLoader(dataset, batch_size=16, sampler=sampler)
-torch.manual_seed(0)  # fully_shard does not begin alike
+torch.manual_seed(0)  # fully_shard does not copy rank 0's weights to the others
 nn = torch.nn
 blocks = [nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(2)]
-model = nn.Sequential(*blocks, nn.Linear(64, 1)).to(device)
+model = nn.Sequential(*blocks, nn.Linear(64, 1))  # on the CPU; a GPU gets parts
 for block in model[:-1]:
     fully_shard(block, mp_policy=policy)
 fully_shard(model, mp_policy=policy)
@@ -1043,10 +1056,12 @@ for epoch in range(first, first + 3):
     sampler.set_epoch(epoch)
     total = torch.zeros(1, device=device)
     for number, (x, y) in enumerate(loader, 1):
-        last = number % accumulation == 0
+        before = (number - 1) // accumulation * accumulation
+        together = min(accumulation, len(loader) - before)  # fewer at the epoch's end
+        last = number == before + together
         model.set_requires_gradient_sync(last)
         loss = (model(x.to(device)) - y.to(device)).float().square().mean()
-        (loss / accumulation).backward()
+        (loss / together).backward()
         total += loss.detach() / len(loader)
         if last:
             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
@@ -1074,7 +1089,8 @@ show.recorded_run("25_fsdp", share_gpu=True)
 #   of its own messages. Parameters that you leave out belong to the root and stay gathered.
 # - Traffic: the root is gathered once, all other weights twice, and gradients are reduced once. `reshard_after_forward=False` saves a third of this
 #   traffic, and needs memory for all weights.
-# - From about $F / \beta$ tokens a rank on, a gather is hidden, whatever the layer's size.
+# - From about $F / \beta$ tokens a rank on, a gather is hidden in forward, whatever the layer's size. Backward, with sums in fp32, needs 1.5 times as
+#   many.
 # - Accumulate with `set_requires_gradient_sync(False)` if there is room for whole gradients. Clip with `clip_grad_norm_`, which handles DTensors.
 # - Gathers in bf16 halve the largest part of the traffic. Shards and optimizer stay in fp32.
 # - `fully_shard` does not give all ranks the same weights. Broadcast them, seed all ranks alike, or use `shard_model`.

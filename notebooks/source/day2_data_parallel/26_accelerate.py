@@ -39,9 +39,9 @@ from workshop.facts.units import format_bytes, format_seconds
 from workshop.exercises import beside
 from workshop.launch.device import choose
 
-# NCCL wants a GPU for each rank: with fewer than two, all runs are on the CPU
+# NCCL needs one GPU per rank: with fewer than two GPUs, all runs use the CPU
 os.environ.update(choose(2, torch.accelerator.device_count()).environment())
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private; deleted when the kernel stops
 
 # %% [markdown]
 # ## The script
@@ -114,7 +114,7 @@ import torch
 from workshop.measure import count_from_here, held_bytes, measure
 from workshop.parallel.accelerate_on_cpu import ranks_like_gpus
 
-warnings.filterwarnings("ignore", category=FutureWarning)  # of DeepSpeed, about torch
+warnings.filterwarnings("ignore", category=FutureWarning)  # DeepSpeed's, about torch
 obey(sys.argv[1:])
 ranks_like_gpus()
 from accelerate import Accelerator
@@ -124,7 +124,7 @@ def train():
     count_from_here()
     accelerator = Accelerator()
     ranks = accelerator.num_processes
-    # Here the engine comes in:
+    # This is where the engine comes in:
     model, optimizer, loader = accelerator.prepare(*task(ranks))
     losses, seconds = [], []
     for batch in loader:
@@ -186,7 +186,7 @@ engines = {
 for name, (run, engine) in engines.items():
     text = accelerate_yaml(
         run, engine, wrap_class="Layer"
-    )  # TINY's layers are so called
+    )  # the class name of TINY's layers
     (folder / f"{name}.yaml").write_text(text)
 
 # %% tags=["nbval-check-output"]
@@ -222,7 +222,7 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 
 # %%
 # %%guess other_losses --choices none,DDP,FSDP2,ZeRO-2,all
-# Which engines will give other losses than the one rank, in 20 steps? (To 1e-5.)
+# In 20 steps, which engines' losses differ from one rank's by 1e-5 or more?
 ...
 
 # %% [markdown]
@@ -235,7 +235,7 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 # (less one gather of the root), and DeepSpeed's ZeRO-2 3 x, because it reduces with an all-reduce.
 
 # %% tags=["nbval-check-output"]
-parts = {  # bytes a parameter; what is divided by 2 is cut between the two ranks
+parts = {  # bytes per parameter; what is divided by 2 is split between the two ranks
     "one rank": {"weights": 4, "moments": 8},
     "DDP": {"weights": 4, "moments": 8, "buckets": 4},
     "FSDP2": {"weights": 4 / 2, "moments": 8 / 2},
@@ -347,6 +347,35 @@ show.engine_costs(
 # (On two CPU cores, the time of a step says little about the engines: ranks and communication share
 # the cores, and `TINY` really is tiny.)
 #
+# ### What the number of ranks changes
+#
+# `DataLoader(batch_size=...)` counts the sequences of *one* rank, so with more ranks the global batch grows. (That is why `task` divides by the
+# number of ranks.) To match, a prepared scheduler takes as many steps as there are ranks each time, unless you ask for `split_batches`. A schedule
+# that is written for optimizer steps then ends too early:
+
+# %%
+# %%torchrun -n 2 --into scheduled
+import torch
+from accelerate import Accelerator
+
+from workshop import report
+from workshop.parallel.accelerate_on_cpu import ranks_like_gpus
+
+ranks_like_gpus()
+accelerator = Accelerator()
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+halve = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+optimizer, halve = accelerator.prepare(optimizer, halve)
+optimizer.step()
+halve.step()
+report(rate=halve.get_last_lr()[0])
+torch.distributed.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+print("halved in each step: after one step 0.5; on two ranks", scheduled[0].rate)
+assert scheduled[0].rate == 0.25
+
+# %% [markdown]
 # ### When engines do differ
 #
 # Here all numbers are fp32, and that is why the losses agree.
@@ -381,7 +410,7 @@ assert moved[torch.bfloat16, 1e-6] < 0.05
 # %%
 import logging
 
-logging.disable(logging.WARNING)  # DeepSpeed says which device it found
+logging.disable(logging.WARNING)  # otherwise DeepSpeed logs which device it found
 from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 
@@ -404,7 +433,7 @@ assert host == int(estimate["the host"])
 print("and so says DeepSpeed's own function for stage 3")
 _, new = estimate_zero2_model_states_mem_needs(P, N, cpu_offload=False)
 print(f"its function for stage 2 now says {new / 2**30:.2f} GB")
-older = 4 * P + int(16 * P / N)  # what releases before 0.19 say
+older = 4 * P + int(16 * P / N)  # what releases before 0.19 return
 assert new in (2 * P + int(18 * P / N), older), "16-bit gradients are cut, too"
 
 # %% [markdown]
@@ -431,7 +460,7 @@ from lightning.fabric import Fabric
 
 from workshop import report
 
-logging.disable(logging.INFO)  # Fabric announces its ranks
+logging.disable(logging.INFO)  # Fabric logs each rank as it joins
 warnings.filterwarnings("ignore")
 
 
@@ -553,7 +582,7 @@ def wrong_settings() -> dict[str, str]:
 # kind, Accelerate's YAML or DeepSpeed's JSON. In a terminal, use `workshop configs read FILE`.
 
 # %% tags=["nbval-check-output"]
-loop = Overrides(device="H100", program="accelerate")  # not transformers.Trainer
+loop = Overrides(device="H100", program="accelerate")  # a plain loop, no Trainer
 yours = wrong_settings()
 for letter, text in FILES.items():
     mistakes = find_mistakes(text, loop)
@@ -563,10 +592,21 @@ for letter, text in FILES.items():
 
 # %% [markdown]
 # One more mistake deserves attention, because it costs days. DeepSpeed clips gradients by itself, and ignores the `max_norm` in the script's
-# `accelerator.clip_grad_norm_`. If the file has no value for `gradient_clipping`, or `0`, version 0.19 clips at 1.0; earlier versions did not
-# clip. That is why the files written here always contain a number.
+# `accelerator.clip_grad_norm_`. What counts is `gradient_clipping` in Accelerate's file:
+#
+# - **No value**: Accelerate writes `auto`, and `prepare` replaces it by 1.0.
+# - **`0`**: Accelerate drops it, and DeepSpeed's default decides. Version 0.19 clips at 1.0; earlier versions did not clip.
+# - **Another number** is passed on.
+#
+# (In a JSON file for DeepSpeed alone, as in lesson 24, `0.0` does mean off.) That is why the files written here always contain a number.
 
 # %% tags=["nbval-check-output"]
+from accelerate import DeepSpeedPlugin
+
+for clip, expected in ((None, "auto"), (0.0, "nothing"), (1e9, 1e9)):
+    passed = DeepSpeedPlugin(gradient_clipping=clip).deepspeed_config
+    print(f"{clip}: DeepSpeed is given {passed.get('gradient_clipping', 'nothing')}")
+    assert passed.get("gradient_clipping", "nothing") == expected
 zero2 = accelerate_config(small(shard=2, zero=2), "deepspeed")
 zero2["deepspeed_config"]["gradient_clipping"] = 0
 print(find_mistakes(zero2, Overrides(program="accelerate"))[0])
@@ -661,7 +701,7 @@ layout = Layout(shard=512, zero=3, recompute="full")
 run = Run("llama-3-8b", "512xH100", layout, seq_len=2048)
 at_512 = accelerate_config(run, wrap_class="Layer")
 spec = large.model
-root = 2 * spec.vocab_size * spec.hidden_size + spec.hidden_size  # the ends, a norm
+root = 2 * spec.vocab_size * spec.hidden_size + spec.hidden_size  # both ends and a norm
 closed_form = {
     "all_gather": 2 * (2 * spec.num_params - root) * 511 / 512,
     "reduce_scatter": 2 * spec.num_params * 511 / 512,
@@ -715,8 +755,8 @@ for name, expected in closed_form.items():
 #
 # ## Tomorrow's script
 #
-# This script works without this workshop. `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file. The file
-# above wraps the class `Layer`, so the script uses that name. Plain `torchrun` gives DDP. The assert is the line that was missing above. It
+# This script works without this workshop. On GPUs, `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file. The
+# file above wraps the class `Layer`, so the script uses that name. Plain `torchrun` gives DDP. The assert is the line that was missing above. It
 # compares the number of processes with `RANKS`, a variable that you set and no launcher does: a launcher's own `WORLD_SIZE` would agree with the
 # file even where the file is wrong. If you do not set `RANKS`, the script expects two processes. For eight, run
 # `RANKS=8 torchrun --nproc-per-node 8 train_accelerate.py`.
@@ -753,26 +793,28 @@ network = torch.nn.Sequential(
 optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
 model, optimizer, loader = accelerator.prepare(network, optimizer, loader)
 saved, first = Path(os.environ.get("CHECKPOINT", "train_accelerate")), 0
-if saved.exists():
-    accelerator.load_state(str(saved))
-    first = int((saved / "epoch").read_text()) + 1
+whole = [int(path.parent.name) for path in saved.glob("*/complete")]
+if whole:
+    accelerator.load_state(str(saved / str(max(whole))))
+    first = max(whole) + 1
 
 for epoch in range(first, first + 3):
     loader.set_epoch(epoch)
     total = torch.zeros(1, device=accelerator.device)
-    for x, y in loader:  # on the device already, and each rank has its own
+    for x, y in loader:  # already on the device; each rank gets its own part
         with accelerator.accumulate(model):
             loss = (model(x) - y).square().mean()
             accelerator.backward(loss)
-            optimizer.step()  # skipped but for the last micro-batch
+            optimizer.step()  # skipped except after the last micro-batch
             optimizer.zero_grad()
         total += loss.detach() / len(loader)
     mean = accelerator.gather(total).mean().item()
     accelerator.print(f"epoch {epoch}: mean loss {mean:.3f}")
-    accelerator.save_state(str(saved))
+    accelerator.save_state(str(saved / str(epoch)))
+    accelerator.wait_for_everyone()  # all parts are written
     if accelerator.is_main_process:
-        (saved / "epoch").write_text(str(epoch))
-accelerator.wait_for_everyone()  # nobody leaves before the file is written
+        (saved / str(epoch) / "complete").touch()  # last: a killed save has none
+accelerator.wait_for_everyone()  # no rank exits before the file is written
 accelerator.end_training()
 
 # %% [markdown]

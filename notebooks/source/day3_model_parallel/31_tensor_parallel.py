@@ -48,7 +48,7 @@ by_columns = x @ mine_of(A, 1)  # (3, 12 / 4)
 gathered = [torch.empty_like(by_columns) for _ in range(world_size)]
 dist.all_gather(gathered, by_columns)
 
-by_rows = mine_of(x, 1) @ mine_of(A, 0)  # (3, 12), of which the sum is wanted
+by_rows = mine_of(x, 1) @ mine_of(A, 0)  # (3, 12): one term of the sum
 dist.all_reduce(by_rows)
 
 torch.testing.assert_close(torch.cat(gathered, 1), x @ A)
@@ -281,7 +281,7 @@ def kept_in_forward(model, tokens, targets):
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        # a single number is the seed of a GPU's kernel for attention
+        # skip single numbers: a GPU's attention kernel keeps its random seed as one
         if tensor.dim() and storage.data_ptr() not in weights:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
@@ -293,8 +293,8 @@ def kept_in_forward(model, tokens, targets):
 
 # %%
 # %%guess all_reduces
-# One layer under tensor parallelism, forward and backward:
-# how many all_reduces?
+# How many all_reduces does one layer need under tensor parallelism,
+# in forward and backward together?
 ...
 
 # %%
@@ -390,7 +390,7 @@ mesh = init_device_mesh(device.type, (world_size,), mesh_dim_names=("tensor",))
 
 def step(way, copy):
     """The cut model, its loss, the bytes it kept, and what was sent."""
-    kept = 0  # not noted for the plans
+    kept = 0  # not recorded for the plans
     if way == "by plan":
         model = cut_by_plan(copy, mesh)
     elif way == "short plan":
@@ -502,7 +502,7 @@ a_sum = int(wire_bytes("all_reduce", block, t))
 predicted = {
     "by hand": {"all_reduce": (4, 4 * a_sum)},
     "by plan": {"all_reduce": (4, 4 * a_sum)},
-    "short plan": {"all_reduce": (5 + 2, 7 * a_sum)},  # f of q, k, v, gate, up; two g
+    "short plan": {"all_reduce": (5 + 2, 7 * a_sum)},  # f: q, k, v, gate, up; and two g
     "sequence parallel": {
         "all_gather": (4, 4 * int(wire_bytes("all_gather", block, t))),
         "reduce_scatter": (4, 4 * int(wire_bytes("reduce_scatter", block, t))),
@@ -766,10 +766,11 @@ assert abs(sequence_parallel / (kept["one device"] / 8) - 1) < 0.01
 # %% [markdown]
 # ### Why it stays inside a node
 #
-# In this code, the next product waits for each sum. (Some kernels cut a product into slices and send one slice while they compute the next:
-# Megatron Core's `tp_comm_overlap`, PyTorch's asynchronous tensor parallelism. Here nothing is hidden.) It therefore matters over which wire the
-# sums travel. The table compares three kinds of placement: eight H100s of one node, over NVLink; one GPU in each of eight nodes, over 400 Gbit/s
-# InfiniBand; and several whole nodes.
+# In this code, the next product waits for each sum. In forward it has to, because it needs the sum. The two sums in backward could run while the
+# gradient of the weight is computed, which does not need them; Megatron-LM does this. (Some kernels also cut a product into slices and send one
+# slice while they compute the next: Megatron Core's `tp_comm_overlap`, PyTorch's asynchronous tensor parallelism.) Here nothing is hidden, and the
+# table counts all four sums as waiting. It therefore matters over which wire the sums travel. The table compares three kinds of
+# placement: eight H100s of one node, over NVLink; one GPU in each of eight nodes, over 400 Gbit/s InfiniBand; and several whole nodes.
 #
 # The last two columns are the time of the products with the layer's weights, and the share of the time that is spent waiting. A product takes 6
 # FLOPs per weight and token. We assume 400 TFLOP/s, about what a GPU reached in the training of Llama 3 (380 to 430, everything included). With
@@ -801,7 +802,7 @@ for name, ranks, stride in [
     )
 one_each = shares.pop("8 ranks, one in each of 8 nodes")
 assert one_each > 0.5
-in_nodes = list(shares.values())  # of 8, 16 and 64 ranks that fill their nodes
+in_nodes = list(shares.values())  # 8, 16 and 64 ranks, which fill their nodes
 assert in_nodes == sorted(in_nodes)
 assert in_nodes[0] < one_each
 assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
@@ -837,13 +838,16 @@ print(said)
 # it is cut by columns or by rows, and puts f and g where they belong. The forward code is that of one device, except for one `-1`: a rank has only
 # some of the heads. Before training, the script compares the cut model with the whole one. `torchrun --nproc-per-node 4 train_tensor_parallel.py`
 # runs it. If you run it again, it continues from its last checkpoint.
+#
+# (Every rank builds the whole model, cuts it, and keeps a second copy, `whole`, for the comparison. In a real run, `del whole` after it. A model that
+# does not fit on one device starts on the `meta` device instead, and gets its weights after the cut.)
 
 # %%
 import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 os.environ["CHECKPOINT"] = str(folder / "train_tensor_parallel")
 
 # %% tags=["script"]
@@ -883,7 +887,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = (f(x).unflatten(-1, (-1, 16)) for f in (self.q, self.k, self.v))
-        heads = [t.transpose(1, 2) for t in (q, k, v)]  # -1: as many as are here
+        heads = [t.transpose(1, 2) for t in (q, k, v)]  # -1: this rank's heads
         attended = F.scaled_dot_product_attention(*heads, is_causal=True)
         return self.o(attended.transpose(1, 2).flatten(2))
 
@@ -919,7 +923,7 @@ optimizer = torch.optim.SGD(  # after the cut; foreach cannot mix whole and cut 
 )
 
 inputs = torch.randn(256, 8, 64, generator=torch.Generator().manual_seed(0)).to(device)
-targets = inputs.cumsum(1).mean(dim=-1, keepdim=True)  # it takes attention to add
+targets = inputs.cumsum(1).mean(dim=-1, keepdim=True)  # a running sum needs attention
 torch.testing.assert_close(model(inputs), whole(inputs))  # before you trust the cut
 saved, first = Path(os.environ.get("CHECKPOINT", "train_tensor_parallel")), 0
 ends = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
@@ -958,6 +962,15 @@ assert "epoch 2" in alone
 assert alone == in_parts.text
 
 # %% [markdown]
+# Three things go wrong easily when you add them to such a script by hand:
+#
+# - **Clipping.** The gradients on one rank are only a part of the model's. Sum their squares over the ranks, but count a weight that every rank holds
+#   whole (a norm, for example) only once. Otherwise each rank clips by a norm of its own, and the whole weights drift apart.
+# - **Dropout.** Inside a cut part, for example on a rank's own heads, the ranks need different random numbers. On activations that all ranks hold
+#   whole, they need the same ones.
+# - **The bias of a layer that is cut by rows.** Add it once, after the sum. If each rank adds it before, it is counted once per rank.
+
+# %% [markdown]
 # **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
@@ -972,8 +985,8 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 #   all_reduces**.
 # - Sequence parallelism makes 4 all_gathers and 4 reduce_scatters, which are **the same bytes**, and also divides norms and residuals.
 # - The vocabulary is cut as well, and the logits are never gathered.
-# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with more ranks. In every layer the ranks wait for them.
-#   So tensor parallelism stays inside the node.
+# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with more ranks. In forward at least, the ranks wait for
+#   them in every layer. So tensor parallelism stays inside the node.
 #
 # Next: [32_pipeline](32_pipeline.ipynb) cuts between the layers, where there is far less to send.
 #

@@ -5,7 +5,7 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here: on two ranks where we measure seconds, and on four ranks where we check orders and gradients. Where
 #   we measure seconds, the ranks stay on the CPU even if the machine has GPUs: a GPU finishes so small a model before you can see anything. The
-#   last part rehearses one stage of 64.
+#   other cells are meant for four GPUs too, but nobody has tried that yet. The last part rehearses one stage of 64.
 # - **Model and text:** `TINY` on the reference manual, but with eight layers instead of two, so that there is something to cut. Where we measure
 #   seconds, the model is also wider, because otherwise an action would be too short to see. There the tokens are random, because only their number
 #   matters.
@@ -67,7 +67,7 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 
 # %%
 # %%guess gpipe_idle --unit %
-# Two ranks, four micro-batches, GPipe. For how many percent of the time is a rank idle?
+# Two ranks, four micro-batches, GPipe. For what percentage of the time is a rank idle?
 # (Under the naive schedule it would be 50.)
 ...
 
@@ -112,7 +112,7 @@ tries = {schedule: [] for schedule in ("naive", "gpipe", "1f1b")}
 for _ in range(5):
     for schedule, found in tries.items():
         dist.barrier()
-        began = time.perf_counter()  # one clock for all processes of a machine
+        began = time.perf_counter()  # all processes on a machine share this clock
         step = run_schedule(schedule, stages, (tokens, tokens), loss_of, wire)
         found.append({"began": began, "events": step.events})
 report(tries=tries)
@@ -259,7 +259,7 @@ torch.manual_seed(rank)
 whole = GPT(config).to(device)
 for parameter in whole.parameters():
     dist.broadcast(parameter.data, 0)
-# The batch is the same for all.
+# Every rank has the same batch.
 batches = TextBatches(LENGTH, M * BATCH, accumulation=M)
 inputs, targets = zip(*batches.step(0, device), strict=True)
 wire = open_wire((BATCH, LENGTH, config.hidden_size), device=device)
@@ -317,7 +317,7 @@ def follow(order, stage):
     """What the list says, one action after the other; the most that was kept."""
     kept, most, on_the_way = {}, 0, []
 
-    def send(x, to, micro):  # a tensor must live until it has been sent
+    def send(x, to, micro):  # keep the tensor until it has been sent
         on_the_way.append((wire.send(x, to, micro, upward=to < rank), x))
 
     for word in order:
@@ -334,7 +334,7 @@ def follow(order, stage):
             kept[micro] = x, y
             most = max(most, len(kept))
         else:
-            (x, y), gradient = kept.pop(micro), None  # the loss needs none
+            (x, y), gradient = kept.pop(micro), None  # a scalar loss needs none
             if rank < last:
                 gradient = wire.receive(rank + 1, rank, micro, upward=True)
             y.backward(gradient)
@@ -392,6 +392,9 @@ print("\nevery gradient is that of one process, to 1e-5")
 # These numbers come from a real execution, not from a simulation: GPipe keeps $m = 8$ micro-batches on every rank, and 1F1B keeps $p - r$ on rank
 # $r$, however large $m$ is. The bubble is the same for both. So with 1F1B you can use many micro-batches, which makes the bubble small.
 #
+# (This is the count of what waits for its backward. Our loop also holds every tensor that it has sent until the end of the step, so
+# these grow with $m$. A real engine waits for a send and then frees its tensor.)
+#
 # PyTorch provides both parts. `PipelineStage` holds a stage and handles its messages, and `Schedule1F1B` is the list and the
 # loop:
 
@@ -431,7 +434,7 @@ assert sum(equal) == 75
 # are a rank's second stage:
 
 # %%
-# two stages on each rank, each half as long
+# each rank has two stages, each of which takes half as long
 thin = Durations(forward=0.5, backward=1.0)
 show.pipeline_gantts(
     {
@@ -543,7 +546,7 @@ report(sent=rows["send"], received=rows["recv"])
 # many messages does each of the four ranks send for eight micro-batches, and how many bytes?
 
 # %% tags=["nbval-check-output"]
-one_message = 4 * 2 * 16 * 64  # fp32, batch, sequence, hidden
+one_message = 4 * 2 * 16 * 64  # bytes: fp32 x batch x sequence x hidden
 
 
 def messages(stages, num_stages):
@@ -589,7 +592,7 @@ for rank in range(4):
 
 # %%
 # %ranks stop
-hide_gpus()  # seconds are measured again
+hide_gpus()  # the next cells measure seconds again
 
 # %% [markdown]
 # ## Stages that are not equal
@@ -602,7 +605,7 @@ hide_gpus()  # seconds are measured again
 # %% tags=["nbval-check-output"]
 from workshop.parallel.stages import split_by_cost, split_evenly
 
-# weights in a layer's matrices: what it costs for each token
+# a token's cost is roughly proportional to the weights in a layer's matrices
 layer = 3 * 256**2 + 3 * 256 * 704
 head = 256 * 16_384
 cuts = {"even": split_evenly(8, 2), "by cost": split_by_cost([layer] * 8, 2, last=head)}
@@ -803,7 +806,7 @@ for name, chunks, m in [
         assert abs(played.idle_share - 63 / (chunks * m + 63)) < 1e-9
 assert idle["zb-h1", 512] < idle["interleaved", 512] < idle["1f1b", 512]
 assert 1.4 < most["interleaved", 512] / most["1f1b", 512] < 1.6
-# bubble and activations in table 2 of the DeepSeek-V3 report, "1F1B" and "ZB1P"
+# the bubble and the activations of "1F1B" and "ZB1P" in DeepSeek-V3's table 2
 F, B, W, PP = 1, 2, 1, 64
 for name, bubble in {
     "1f1b": (PP - 1) * (F + B),
@@ -829,7 +832,7 @@ from workshop.rehearse import rehearse
 trillion = {
     "batch": 1, "seq_len": 2_048, "dtype": "bfloat16", "vocab_size": 51_200,
     "hidden_size": 25_600, "num_layers": 128, "num_heads": 160, "num_kv_heads": 160,
-    # three matrices, as large together as two of 4 x hidden
+    # our three matrices are about as large as the usual two of hidden x 4 hidden
     "intermediate_size": 68_264,
 }  # fmt: skip
 stage_48 = {}
@@ -841,7 +844,7 @@ for schedule, m in [("gpipe", 32), ("gpipe", 64), ("1f1b", 64)]:
 show.traffic_table({"1F1B, rank 48 of 64": stage_48["1f1b", 64]})
 
 # %% tags=["nbval-check-output"]
-message = 2 * 2_048 * 25_600  # bf16: one sequence between two stages
+message = 2 * 2_048 * 25_600  # bytes of one sequence's activations in bf16
 print("rank 48 of 64         sends   closed form   micro-batches kept     peak")
 peak = {}
 for (schedule, m), found in stage_48.items():
@@ -858,7 +861,7 @@ each = (peak["gpipe", 64] - peak["gpipe", 32]) / 32
 weights = 2 * 2 * (4 * 25_600**2 + 3 * 25_600 * 68_264)  # two layers, in bf16
 print(f"\nso each micro-batch keeps {each / 1e9:.1f} GB in two layers,")
 print(f"and these layers hold {weights / 1e9:.0f} GB of weights")
-# weights, as much for their gradients, what is kept, and what was sent
+# weights, gradients of the same size, 16 kept micro-batches, and all sent tensors
 expected = 2 * weights + 16 * each + 2 * 64 * message
 print(f"so 1F1B should need {expected / 1e9:.0f} GB")
 assert abs(expected / peak["1f1b", 64] - 1) < 0.02
@@ -892,14 +895,15 @@ assert peak["gpipe", 64] > 2 * peak["1f1b", 64]
 #
 # This script builds a pipeline with `torch.distributed.pipelining`, without this workshop: each rank builds its own layers, and the schedule runs
 # the 1F1B order from above. A layer keeps the number that it has in the whole model, so a checkpoint does not depend on the number of stages:
-# `torchrun --nproc-per-node 4 train_pipeline.py` can continue from what two ranks saved.
+# `torchrun --nproc-per-node 4 train_pipeline.py` can continue from what two ranks saved. (More than four ranks do not work: there are four layers,
+# and each stage needs one.)
 
 # %%
 import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 os.environ["CHECKPOINT"] = str(folder / "train_pipeline")
 
 # %% tags=["script"]
@@ -951,12 +955,12 @@ stage = PipelineStage(model, rank, ranks, device)
 schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=mean_square)
 optimizer = torch.optim.SGD(
     model.parameters(), lr=0.003, momentum=0.9
-)  # of this stage's layers
+)  # each rank updates only its own stage
 
 inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.sum(dim=1, keepdim=True) / 8
 saved, first = Path(os.environ.get("CHECKPOINT", "train_pipeline")), 0
-# by name, not by number: each rank has other parameters
+# save by name, not by number, because each rank has different parameters
 by_name = StateDictOptions(flatten_optimizer_state_dict=True)
 whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
 if whole:
@@ -971,7 +975,7 @@ if whole:
 for epoch in range(first, first + 3):
     order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
     total = torch.zeros(1, device=device)
-    for batch in order.to(device).split(32):  # of 4 micro-batches of 8
+    for batch in order.to(device).split(32):  # 4 micro-batches of 8 each
         given = (inputs[batch],) if rank == 0 else ()
         losses = []
         wanted = targets[batch] if rank == ranks - 1 else None
@@ -979,7 +983,7 @@ for epoch in range(first, first + 3):
         optimizer.step()
         optimizer.zero_grad()
         total += sum(loss.detach() for loss in losses) / 32
-    dist.broadcast(total, ranks - 1)  # nobody else knows the loss
+    dist.broadcast(total, ranks - 1)  # only the last stage knows the loss
     if rank == 0:
         print(f"epoch {epoch}: mean loss {total.item():.3f}")
     weights, moments = get_state_dict(model, optimizer, options=by_name)

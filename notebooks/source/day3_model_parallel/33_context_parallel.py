@@ -3,9 +3,9 @@
 #
 # - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are a matrix of positions x positions.
 # - **It takes** 45 minutes to read and try, half a minute to run.
-# - **What runs where:** everything runs here on four ranks, on the CPU or on GPUs. On GPUs, the sequence that one device cannot hold is
-#   16 times longer, because a GPU's allocator reserves 20 MiB at a time and a cap of 30 MiB would measure only that. The last part
-#   rehearses one rank of 256.
+# - **What runs where:** everything runs here on four ranks, on the CPU. The same cells are meant for four GPUs, but nobody has tried that yet. On
+#   GPUs, the sequence that one device cannot hold is 16 times longer, because a GPU's allocator reserves 20 MiB at a time and a cap of 30 MiB
+#   would measure only that. The last part rehearses one rank of 256.
 # - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Where we measure attention by
 #   itself, we use random numbers, because only the sizes matter. The last part uses one layer with the widths of Llama 70B.
 # - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
@@ -39,7 +39,8 @@ show.ring_blocks(4)
 #
 # $$\ell = \log(e^{\ell_a} + e^{\ell_b}) \qquad o = a\,e^{\ell_a - \ell} + b\,e^{\ell_b - \ell}$$
 #
-# The next cell tests this on six keys in two parts.
+# Only differences of `lse` may be exponentiated: with large scores, $e^{\ell_a}$ itself overflows. `logaddexp` computes $\ell$ safely. The next
+# cell tests this on six keys in two parts.
 
 # %% tags=["nbval-check-output"]
 import numpy as np
@@ -115,7 +116,7 @@ def attend(query, key, value, causal):
 
 class YourAttention(torch.nn.Module):
     def forward(self, query, key, value):
-        shared = query.shape[1] // key.shape[1]  # query heads of one key head
+        shared = query.shape[1] // key.shape[1]  # query heads per key head
         key, value = (x.repeat_interleave(shared, dim=1) for x in (key, value))
         heads = zip(query[0], key[0], value[0], strict=True)
         return torch.stack([rotate_the_ring(*head, attend) for head in heads])[None]
@@ -197,7 +198,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 mesh = init_device_mesh(device.type, (world_size,))
-logging.getLogger("torch.distributed.tensor").setLevel("ERROR")  # see below
+logging.getLogger("torch.distributed.tensor").setLevel("ERROR")  # explained below
 
 
 def cut_anew(x, held, wanted):
@@ -213,7 +214,7 @@ by_library = cut_anew(attended, BY_HEADS, BY_POSITIONS)
 torch.testing.assert_close(by_library, by_hand)
 
 by_library.backward(mine_of(upward))
-alone = [x.clone().requires_grad_() for x in qkv]  # one process, with the whole
+alone = [x.clone().requires_grad_() for x in qkv]  # as one process, with whole tensors
 F.scaled_dot_product_attention(*alone, is_causal=True).backward(upward)
 for own, x in zip(mine, alone, strict=True):
     torch.testing.assert_close(own.grad, mine_of(x.grad))
@@ -251,7 +252,7 @@ def context_bytes(
 print("ranks        ring     Ulysses")
 for n in (2, 4, 8, 16):
     by_ring = context_bytes("ring", 131_072, 64, 8, 128, n)
-    # a key head for each rank
+    # if there are too few key heads, they are copied so that each rank has one
     by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)
     print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
     assert (by_ring < by_ulysses) == (n <= 8)
@@ -342,7 +343,7 @@ dist.destroy_process_group()
 # %% tags=["nbval-check-output"]
 print("                       forward, predicted   measured   backward")
 for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
-    # fp32 here: twice bf16
+    # the ranks used fp32, which takes twice as many bytes as bf16
     wanted = 2 * context_bytes(name.split(",")[0], 256, 8, 4, 16, 4)
     forward, backward = ran[0][name]["sent"]
     print(f"{name:<22} {wanted:>16,.0f} B {forward:>8,} B {backward:>8,} B")
@@ -388,8 +389,8 @@ for name, wanted in predicted.items():
     assert measured == wanted
 
 # %% [markdown]
-# In **every** step the ring waits for its slowest rank. So if positions are dealt out in order, skipping masked blocks saves work but no
-# time: the other three ranks wait for the last one.
+# In **every** step the ring waits for its slowest rank. So if positions are dealt out in order, skipping masked blocks saves work but should
+# save no time: the other three ranks wait for the last one. (This follows from the FLOPs. We have not timed it.)
 #
 # Megatron-LM, Llama 3 and PyTorch cut the sequence into 2N runs as we do. Striped Attention (Brandon et al., 2023) deals out single
 # positions in turn, for the same reason, and reports up to 1.45 times the throughput at 256k positions.
@@ -400,8 +401,36 @@ for name, wanted in predicted.items():
 # What else depends on the position? Only the rotary embedding, which turns a key by its place in the *whole* sequence.
 # So `cut_context` changes just two things: each layer gets the attention from above, and the decoder gets its positions.
 #
-# Each rank's loss is the mean over its own positions. So the whole loss is the mean over ranks, and gradients are averaged
-# **just as in data parallelism**. DDP or FSDP over these ranks can do that.
+# Each rank's loss is the mean over its own positions. Here all ranks count equally many targets. So the whole loss is the mean over ranks, and
+# gradients are averaged **just as in data parallelism**. DDP or FSDP over these ranks can do that.
+#
+# With padding, or a prompt whose tokens do not count, ranks count different numbers of targets. Is the mean over ranks still right?
+
+# %% tags=["nbval-check-output"]
+import torch
+from torch.nn.functional import cross_entropy, one_hot
+
+targets = torch.arange(256) % 10
+logits = 4 * one_hot(targets) * torch.linspace(0, 1, 256)[:, None]  # later is easier
+targets[:50] = -100  # a prompt: cross_entropy ignores it
+by_rank = list(zip(logits.chunk(4), targets.chunk(4), strict=True))
+wanted = cross_entropy(logits, targets)
+of_means = sum(cross_entropy(*own) for own in by_rank) / 4
+total = sum(cross_entropy(*own, reduction="sum") for own in by_rank)
+counted = sum((own != -100).sum() for _, own in by_rank)  # on ranks, an all_reduce
+print(
+    f"one process {wanted:.4f}   mean of the ranks' means {of_means:.4f}   "
+    f"sum / count of all ranks {total / counted:.4f}"
+)
+assert abs(of_means - wanted) > 0.1
+assert torch.isclose(total / counted, wanted)
+
+# %% [markdown]
+# It is not: a rank with few targets counts as much as the others. (A rank without any would even get NaN.) So if the counts differ, each rank
+# divides the sum of its own losses by the number of targets that count *on all ranks*. Its gradients are then **added up** over the ranks, not
+# averaged.
+#
+# The next cell trains nothing. It compares the loss and the gradients of four ranks with those of one process:
 
 # %%
 # %%torchrun -n 4 --into gpt
@@ -420,7 +449,7 @@ dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(10 + rank)
-# on GPUs fused attention in fp32 cannot share key heads
+# on GPUs, fused attention in fp32 does not support shared key heads
 config = replace(TINY, num_kv_heads=4)
 plain = GPT(config).to(device)
 for parameter in plain.parameters():
@@ -506,16 +535,16 @@ from workshop import launch
 from workshop.launch.device import choose, wants_to_share
 
 four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
-on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
+on_gpus = four_ranks.kind == "cuda"  # each rank has its own GPU, or they share
 if not on_gpus:
-    # one rank goes where four go
+    # runs with one rank must use the same kind of device as runs with four
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 folder = str(launch.Session.get().directory)
 
 # %% tags=["nbval-check-output"]
 scale = 16 if on_gpus else 1
 POSITIONS, HEADS, WIDTH = scale * 8_192, 4, 32
-CAP = scale * 30 * 2**20  # what a rank may hold
+CAP = scale * 30 * 2**20  # bytes that a rank may hold at most
 tensor = 4 * POSITIONS * HEADS * WIDTH
 print("the scores, written down         ", format_bytes(4 * HEADS * POSITIONS**2))
 print(
@@ -590,8 +619,8 @@ dist.destroy_process_group()
 
 # %%
 # %%guess first_that_fits --choices plain,fused,ring,ulysses
-# Plain and fused attention on one rank, ring and Ulysses on four, with so small a cap
-# for each rank. Which is the first in this row that runs forward and backward?
+# Plain and fused attention run on one rank, ring and Ulysses on four. Each rank has a
+# small cap. Which is the first of these that finishes both forward and backward?
 ...
 
 # %%
@@ -614,7 +643,7 @@ for way, said in ended.items():
     if isinstance(said, str):
         assert "OutOfMemoryError" in said, said
         asked = re.search(r"Tried to allocate ([\d.]+ \w+)", said)[1]
-        # the line of the program that failed
+        # the message quotes the line that failed
         where = "backward" if ".backward(" in said else "forward"
         print(f"{way:<8} one rank     out of memory in {where}: asked for {asked}")
     else:
@@ -658,10 +687,10 @@ def one_step(method, seq_len=131_072):
     )  # fmt: skip
     model = cut_context(GPT(config).bfloat16(), method=method)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    # as cut_sequence gives them
+    # random tokens, as many as cut_sequence would give this rank
     own = torch.randint(1_024, (1, seq_len // dist.get_world_size()))
     model(own, own).backward()
-    for parameter in model.parameters():  # DDP would do it during backward
+    for parameter in model.parameters():  # DDP would do this during backward
         dist.all_reduce(parameter.grad)
         parameter.grad /= dist.get_world_size()
     optimizer.step()
@@ -683,10 +712,10 @@ forward = {
     "ring": context_bytes("ring", 131_072, 64, 8, 128, 256),
     "ulysses": context_bytes(
         "ulysses", 131_072, 64, 64, 128, 64
-    ),  # 8 key heads, each to 8 ranks: 64
+    ),  # each of the 8 key heads goes to 8 ranks: 64 copies
 }
 closed_form = {
-    # forward; backward the keys and values again, and their gradients in fp32
+    # forward 1; backward 1 for keys and values again, and 2 for gradients in fp32
     "ring": (1 + 1 + 2) * forward["ring"],
     "ulysses": 2 * forward["ulysses"],
 }
@@ -738,13 +767,13 @@ for name, teraflops, gigabytes, in_the_paper in [
 # less to send. And under a causal mask, a rank computes half as much.
 
 # %% tags=["nbval-check-output"]
-flops = 400e12  # what a GPU reached in training Llama 3, about
+flops = 400e12  # about what a GPU reached when Llama 3 was trained
 for name, bandwidth in {
     "NVLink, 450 GB/s": 450e9,
     "400 Gbit/s InfiniBand": 50e9,
 }.items():
     smallest = hidden_from(flops, bandwidth, kv_share=8 / 64, masked=True)
-    # backward sends three times as much, and has five products in place of two
+    # backward sends three times as much, and computes five products instead of two
     backward = smallest * 3 / (5 / 2)
     print(
         f"{name:<22} hidden from {smallest:>6,.0f} positions a rank, "
@@ -753,9 +782,12 @@ for name, bandwidth in {
     assert (backward < 512) == ("NVLink" in name)
 
 # %% [markdown]
-# With 512 positions on each rank, sending is hidden inside a node, but **not** between nodes. So 131,072 positions are too few
-# for 256 ranks. Llama 3 used 16 ranks for that length, 8,192 positions each (Dubey et al., table 4), and an
-# all_gather of its few keys and values instead of a ring.
+# This is calculated from an assumed rate, not measured: 400 TFLOP/s is a rate of the whole model, and attention alone has another one. With 512
+# positions on each rank, sending would be hidden inside a node, but **not** between nodes. So 131,072 positions are too few for 256 ranks.
+#
+# Llama 3 used 16 ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of its few keys and values instead of a
+# ring. With all keys at hand, other masks are easy as well, such as a *document mask*: a token sees only the document that it belongs to. Our ring
+# knows only the causal mask.
 #
 # (Your ring hides nothing, because it waits for a block before it attends to it. To hide the messages, start sending the block that you have,
 # attend to it, and only then wait. `_RingAttention` in `workshop/parallel/context.py` does this.)
@@ -774,7 +806,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 os.environ["CHECKPOINT"] = str(folder / "train_context.pt")
 
 # %% tags=["script"]
@@ -833,7 +865,7 @@ model = nn.Sequential(Attention(), Attention(), nn.Linear(64, 1)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
 inputs = torch.randn(256, 16, 64, generator=torch.Generator().manual_seed(0))
 targets = inputs.cumsum(1).mean(dim=-1, keepdim=True)
-# what is not attention works on one position: a rank never sees the others
+# all layers but attention treat positions separately, so a rank needs only its own
 inputs, targets = (t.chunk(ranks, 1)[rank].to(device) for t in (inputs, targets))
 saved, first = Path(os.environ.get("CHECKPOINT", "train_context.pt")), 0
 if saved.exists():
@@ -848,7 +880,9 @@ for epoch in range(first, first + 3):
     for batch in order.to(device).split(32):  # the same sequences on all ranks
         loss = (model(inputs[batch]) - targets[batch]).square().mean()
         loss.backward()
-        for parameter in model.parameters():  # DDP would do it during backward
+        # DDP would do this during backward. The mean is right because every rank
+        # counts equally many targets; with padding, divide sums by a common count.
+        for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
             parameter.grad /= ranks
         optimizer.step()
@@ -859,7 +893,7 @@ for epoch in range(first, first + 3):
         print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}")
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save({**state, "epoch": epoch}, saved)
-dist.barrier()  # nobody leaves before the file is written
+dist.barrier()  # no rank exits before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
@@ -870,7 +904,7 @@ os.environ["CHECKPOINT"] = str(folder / "alone")
 alone = launch.torchrun(launch.Script(folder / "train_context.py"), 1).text
 print(alone, end="")
 losses = [
-    [line for line in text.splitlines() if "epoch" in line]  # a GPU may warn, too
+    [line for line in text.splitlines() if "epoch" in line]  # GPUs may print warnings
     for text in (alone, in_parts.text)
 ]
 assert len(losses[0]) == 3
@@ -886,7 +920,7 @@ show.recorded_run("33_context_parallel", share_gpu=True)
 # ## What to take away
 #
 # - Only attention looks across positions. Cut the sequence, and everything else runs unchanged; the loss and the gradients are averaged, as
-#   in data parallelism.
+#   in data parallelism, if all ranks count equally many targets.
 # - **Ring:** keys and values go around, and each rank merges the parts of its softmax by their lse. A rank sends nearly all keys and
 #   values, whatever N is.
 # - **Ulysses:** one all_to_all swaps positions for heads, and another swaps them back. A rank sends about 1 / N of the four tensors, and

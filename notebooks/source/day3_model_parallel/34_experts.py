@@ -3,7 +3,8 @@
 #
 # - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** everything runs here, on four ranks where ranks are needed, and unchanged on GPUs. The last part rehearses 256 ranks.
+# - **What runs where:** everything runs here, on four ranks where ranks are needed. The same cells are meant for four GPUs, but nobody has tried
+#   that yet. The last part rehearses 256 ranks.
 # - **Model and text:** `TINY` and the reference manual, with eight experts in place of each gated network. Some steps need only a single
 #   mixture layer and random vectors. The last part uses the widths of DeepSeek-V3.
 # - **Links:** before this [33_context_parallel](33_context_parallel.ipynb), after it [35_mesh](35_mesh.ipynb), words in the [glossary](../glossary.md).
@@ -94,7 +95,7 @@ print("a loop over tokens and the sorted mixture: equal")
 # %% tags=["nbval-check-output"]
 from workshop.process.quiet import quietly
 
-with quietly():  # it talks as it is loaded
+with quietly():  # the import prints messages
     from transformers import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import (
         MixtralSparseMoeBlock,
@@ -148,13 +149,13 @@ from workshop.models.gpt import GPT, TINY
 from workshop.models.moe import balance_of, with_experts
 from workshop.models.text import TextBatches
 
-# Two experts of half the width: a token costs what it cost in TINY.
+# Two experts of half the width cost a token about as much as TINY's one network.
 half = TINY.intermediate_size // 2
 eight = MoEConfig(TINY.hidden_size, half, num_experts=8, top_k=2)
 batches = TextBatches(seq_len=64, global_batch=8)
 
 
-torch.set_num_threads(1)  # so small a model gains nothing from more
+torch.set_num_threads(1)  # more threads would hardly help a model this small
 
 
 def trained(coefficient, steps=120):
@@ -177,7 +178,7 @@ def trained(coefficient, steps=120):
 
 ways = {"left alone": trained(0.0), "with the balance loss": trained(0.01)}
 for name, (shares, losses) in ways.items():
-    late = shares[-20:].mean(0)  # of the last 20 steps
+    late = shares[-20:].mean(0)  # mean over the last 20 steps
     for layer in range(2):
         print(
             f"{name:<22} layer {layer}: busiest expert {late[layer].max():.0%} "
@@ -194,8 +195,9 @@ show.expert_shares({f"layer 1, {way}": ways[way][0][:, 1].tolist() for way in wa
 # In the picture, each color is an expert of layer 1, and its height is the share of choices that it got. (For layer 0, see the printed
 # lines.) Every token chooses two different experts, so an expert can get at most half of all choices.
 #
-# In both trainings, the router soon sends most tokens to a few experts. With the balance loss, it spreads its choices again. Without it, the
-# router keeps to a few experts, and the others are stored for nothing.
+# In both trainings, the router of layer 1 soon sends most tokens to a few experts. With the balance loss, it spreads its choices again. Without
+# it, this router keeps to a few experts, and the others are stored for nothing. How far that goes is different for each layer: compare the
+# printed lines of layer 0.
 #
 # The balance loss also has a price: it pulls the router away from the expert that is best for a token. Two short trainings cannot tell what
 # that costs the model.
@@ -216,7 +218,7 @@ print(
     f"busiest expert {share:.1%} of all choices, fair is 12.5 %; dropped {dropped:.1%}"
 )
 assert share > 0.3
-assert dropped > share - 1.25 / 8 - 1e-3  # what expert 0 cannot take, at least
+assert dropped > share - 1.25 / 8 - 1e-3  # at least what expert 0 cannot take
 
 # %% [markdown]
 # A router can also be balanced without an additional loss. We add a **bias** to each expert's score, use the sum only to choose the experts,
@@ -259,6 +261,8 @@ print(
 assert np.mean(shares[-20:]) < 0.15
 
 # %% [markdown]
+# The bias only chooses: a full layer would still weight the answers by the scores without it. (This cell computes no answers.)
+#
 # ## Experts on ranks
 #
 # Now we put eight experts on four ranks, two on each. Every rank has its own tokens and its own copy of everything else, as in data
@@ -350,7 +354,7 @@ from workshop.models.moe import MoEConfig, balance_of, with_experts
 from workshop.models.text import TextBatches
 from workshop.parallel.expert import cut_experts, expert_parameters
 
-# Two experts of half the width: a token costs what it cost in TINY.
+# Two experts of half the width cost a token about as much as TINY's one network.
 half = TINY.intermediate_size // 2
 config = MoEConfig(TINY.hidden_size, half, num_experts=8, top_k=2)
 torch.manual_seed(rank)
@@ -401,11 +405,11 @@ report(
 # %%
 # %%guess all_to_alls
 # Two layers of experts, forward and backward:
-# how many all_to_alls does a rank take part in, counts included?
+# how many all_to_alls does a rank take part in, including those for the counts?
 ...
 
 # %%
-choices, width = 2 * 16 * 2, 4 * 64  # of a rank and layer; bytes of a token in fp32
+choices, width = 2 * 16 * 2, 4 * 64  # per rank and layer; bytes per token in fp32
 for rank in range(4):
     count, num_bytes = cut[rank].sent
     predicted = sum(8 * 8 + 2 * (choices + load) * width for load in cut[rank].loads)
@@ -426,15 +430,19 @@ print("every gradient is that of one process with the joined batch, to 1e-5")
 beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
 
 # %% [markdown]
-# The prediction is exact to the byte, including the counts (8 counts of 8 bytes for each layer).
+# Given the numbers of choices that the ranks reported, the prediction is exact to the byte, including the counts (8 counts of 8 bytes for each
+# layer). Before the run, nobody knows these numbers: they depend on the router.
 #
 # Now look at how many choices arrived at each rank. A fair number would be 64 for each rank and layer. **A layer takes as long as the rank
 # with the most tokens**, and the others wait in the all_to_all. So balance matters for speed as well as for learning.
 #
 # There are two kinds of parameters, and their gradients need different treatment. For parameters that all ranks hold, the gradients are
 # averaged over ranks, as in DDP. An expert has seen the tokens of every rank, so its gradient is already a sum over ranks.
-# `cut_experts` divides it by the number of ranks, in a hook on the parameter, and it must not be averaged again. If you forget the
-# division in your own code, the gradient is N times too large.
+# `cut_experts` divides it by the number of ranks, in a hook on the parameter, and it must not be averaged again over these ranks. If you forget
+# the division in your own code, the gradient is N times too large.
+#
+# (Here all ranks are one group of experts. With more such groups, each expert has copies, one in each group. Then its gradient is averaged over
+# its copies, as in DDP, but still not over the ranks of its own group.)
 
 # %%
 # %ranks stop
@@ -474,7 +482,7 @@ tokens = torch.randint(1024, (1, 4096))
 (model(tokens, tokens) + 0.01 * balance_of(model)).backward()
 own = {id(parameter) for parameter in expert_parameters(model)}
 for parameter in model.parameters():
-    if id(parameter) not in own:  # what all ranks hold
+    if id(parameter) not in own:  # every rank holds a copy of this one
         dist.all_reduce(parameter.grad)
         parameter.grad /= dist.get_world_size()
 optimizer.step()
@@ -485,11 +493,11 @@ show.traffic_table({"rank 17 of 256": at_scale})
 # %% tags=["nbval-check-output"]
 rows = {row.name: row for row in at_scale.traffic}
 layers, width, choices = 2, 7_168, 8 * 4_096
-trips, value_bytes = 4, 4  # out and home, forward and backward; fp32
-by_tokens = layers * (8 * 256 + trips * choices * value_bytes * width)  # and counts
+trips, value_bytes = 4, 4  # there and back, forward and backward; fp32
+by_tokens = layers * (8 * 256 + trips * choices * value_bytes * width)  # counts first
 norms, router = 2 * width, 256 * width
 shared = layers * (4 * width**2 + norms + router) + 2 * 1_024 * width + width
-by_gradients = value_bytes * (shared + layers * 256)  # and counts for the balance loss
+by_gradients = value_bytes * (shared + layers * 256)  # 256 counts for the balance loss
 parameters = layers * (4 + 2 + 1) + 3
 for name, count, closed_form in [
     ("all_to_all", layers * 5, by_tokens),
@@ -500,7 +508,7 @@ for name, count, closed_form in [
     print(f"closed form {count:>2} {name}, {closed_form:>13,} bytes")
     assert (row.count, row.payload_bytes) == (count, closed_form)
 
-a_token = 4 * 8 * 7_168 * 2  # out and home, forward and backward, in bf16
+a_token = 4 * 8 * 7_168 * 2  # there and back, forward and backward, in bf16
 # six FLOPs a parameter; an H100 at half its bf16 peak
 computing = 6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)
 print(
@@ -535,7 +543,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 os.environ["CHECKPOINT"] = str(folder / "train_experts")
 
 # %% tags=["script"]
@@ -589,10 +597,10 @@ class Experts(nn.Module):
         self.experts = nn.ModuleDict({str(number): every[number] for number in own})
 
     def forward(self, x):
-        weight, chosen = self.router(x).softmax(-1).max(-1)  # one expert a token
-        order = chosen.argsort()  # by expert, and so by rank
+        weight, chosen = self.router(x).softmax(-1).max(-1)  # one expert per token
+        order = chosen.argsort()  # sorted by expert, and therefore by rank
         sent = chosen.bincount(minlength=self.here * ranks)
-        came = torch.empty_like(sent)  # how many for each expert, from each rank
+        came = torch.empty_like(sent)  # rows that come for each expert, from each rank
         dist.all_to_all_single(came, sent)
         by_rank = [t.view(ranks, self.here).sum(1).tolist() for t in (sent, came)]
         tokens = Travel.apply(x[order], *by_rank)  # dispatch
@@ -611,7 +619,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
 inputs = torch.randn(512, 32, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.sum(dim=1, keepdim=True) / 4
 saved, first = Path(os.environ.get("CHECKPOINT", "train_experts")), 0
-# by name, not by number: each rank has other parameters
+# save by name, not by number, because each rank has different parameters
 by_name = StateDictOptions(flatten_optimizer_state_dict=True)
 whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
 if whole:
@@ -627,7 +635,7 @@ for epoch in range(first, first + 3):
     order = torch.randperm(512, generator=torch.Generator().manual_seed(epoch))
     total = torch.zeros(1, device=device)
     for batch in order.to(device).split(64):
-        mine = batch[rank::ranks]  # other tokens on each rank, as in data parallelism
+        mine = batch[rank::ranks]  # different tokens on each rank, as in DDP
         loss = (model(inputs[mine]) - targets[mine]).square().mean()
         loss.backward()
         for name, parameter in model.named_parameters():
@@ -665,10 +673,11 @@ show.recorded_run("34_experts", share_gpu=True)
 # ## What to take away
 #
 # - All parameters cost memory, but only the parameters that a token **uses** cost FLOPs. A mixture of experts separates the two costs.
-# - Left to itself, a router prefers few experts. A loss evens out its choices, and so does a bias that only affects the choice.
+# - Left to itself, a router may keep to a few experts. A loss evens out its choices, and so does a bias that only affects the choice.
 # - Experts stay, tokens travel: each layer has two all_to_alls in forward, two in backward, and one for the counts.
 # - A rank sends k copies of each token out and gets k results back. The rank that receives the most tokens is the slowest.
-# - An expert's gradient already contains the tokens of all ranks. Do not average it over ranks as you do with the other gradients.
+# - An expert's gradient already contains the tokens of all ranks of its group. Do not average it over these ranks as you do with the other
+#   gradients. Only if an expert has copies in other groups, average over the copies.
 #
 # Next: [35_mesh](35_mesh.ipynb), where all axes meet.
 #

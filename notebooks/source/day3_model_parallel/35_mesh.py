@@ -66,7 +66,7 @@ def group_of(rank: int, axis: str, sizes: dict[str, int]) -> tuple[int, ...]:
 
 
 # %% tags=["nbval-check-output"]
-box = {"tensor": 2, "shard": 2, "pipeline": 2}  # the first axis is numbered first
+box = {"tensor": 2, "shard": 2, "pipeline": 2}  # consecutive along the first axis
 for axis in box:
     groups = sorted({group_of(rank, axis, box) for rank in range(8)})
     nodes = max(len({rank // 4 for rank in group}) for group in groups)
@@ -122,14 +122,14 @@ show.two_cuts()
 import torch
 import torch.distributed as dist
 
-data, tensor = divmod(rank, 2)  # neighbours are of one tensor group
+data, tensor = divmod(rank, 2)  # neighbors are in the same tensor group
 box, mine = {"tensor": 2, "data": 2}, {}
 for axis in box:
     for ranks in sorted({group_of(other, axis, box) for other in range(4)}):
         group = dist.new_group(list(ranks))
         if rank in ranks:
             mine[axis] = group
-torch.manual_seed(0)  # the whole, the same on all ranks, only to cut it
+torch.manual_seed(0)  # every rank makes the same whole tensors, only to cut them
 up, down, x = torch.randn(16, 8), torch.randn(8, 16), torch.randn(4, 8)
 own = [up.chunk(2, 0)[tensor], down.chunk(2, 1)[tensor]]  # first cut: tensor
 own = [part.chunk(2, 0)[data].contiguous().to(device) for part in own]  # then data
@@ -154,7 +154,7 @@ partial.backward(2 * y / y.numel())  # the gradient of the mean of y squared
 from workshop import report
 
 gradients = []
-for gradient in (wide.grad, narrow.grad):  # a mean over the batch, a part to each
+for gradient in (wide.grad, narrow.grad):  # mean over the batch; keep one shard
     dist.all_reduce(gradient, group=mine["data"])
     gradients.append(gradient.chunk(2, 0)[data] / 2)
 held, used = own[0].numel(), wide.numel()
@@ -221,7 +221,7 @@ small = ModelSpec(
     "TINY, four layers", 4, 64, 4, 256, num_kv_heads=2, ffn_hidden_size=192,
     tied_embeddings=True,
 )  # fmt: skip
-# norms written out; and an optimizer without temporaries
+# unfused norms, and an optimizer that needs no temporary memory
 ours = implementation("torch", norm="eager", step_room=0.0)
 
 
@@ -245,7 +245,7 @@ runs = {
 # %%
 # %%guess sends_most_here --choices tensor,shard,pipeline
 # In the 3D run, each of two micro-batches is two sequences of 128 tokens. Along which
-# axis does a rank of the first stage send most bytes in a step?
+# axis does a rank of the first stage send the most bytes in a step?
 ...
 
 # %% [markdown]
@@ -283,7 +283,7 @@ from workshop.train.group import join_group
 join_group()
 rank = dist.get_rank()
 for name, run in runs.items():
-    # every rank another model: apply_layout makes them parts of rank 0's
+    # every rank makes another model; apply_layout replaces it with parts of rank 0's
     torch.manual_seed(rank)
     settings = Settings(num_steps=2, clip_norm=0.0, optimizer="sgd", learning_rate=0.1)
     ready = apply_layout(
@@ -338,13 +338,13 @@ assert small.num_params / 8 < most_held["2D"] < most_held["3D"]
 assert most_held["3D with context"] == 2 * most_held["3D"]
 
 # %% [markdown]
-# We train two steps, so there is one update between the two losses. SGD's update is the gradient times the learning rate, so a
-# wrong gradient moves the second loss. All losses agree, so the gradients are right: they are summed where they come in parts, and averaged
-# where ranks see different tokens. The gradients of the tied embedding, which two stages hold, are summed over both.
+# We train two steps, so there is one update between the two losses. SGD's update is the gradient times the learning rate, so gradients that are
+# wrong by a factor move the second loss. All losses agree. So we have good reason to think that gradients are summed where they come in parts,
+# and averaged where ranks see different tokens. The gradients of the tied embedding, which two stages hold, are summed over both.
 #
-# (AdamW would not show this, because its first update is the same for a gradient and for twice that gradient. Two matrices of each layer escape
-# even this test: in an untrained model, the gradients of queries and keys are nearly zero. `tests/parallel/test_mesh.py` compares every
-# gradient by itself.)
+# Two losses are not a proof. In an untrained model, for example, the gradients of queries and keys are nearly zero, so they hardly move the
+# loss even if they are wrong. A proof compares every gradient by itself, as `tests/parallel/test_mesh.py` does. (AdamW would show even less,
+# because its first update is the same for a gradient and for twice that gradient.)
 #
 # In 2D, a rank holds an eighth of every matrix. In 3D it holds a little more, because the first and the last stage each have a copy of the
 # embedding. With context, a rank holds twice as much, because two ranks share a sequence, but not weights.
@@ -407,7 +407,7 @@ for name in ("2D", "3D"):
     if (name, axis) == ("all_reduce", "tensor")
 ]
 print(f"2D, tensor: {count} all_reduces")
-assert count == 7 * small.num_layers + 2  # two: of the embedding and of the head
+assert count == 7 * small.num_layers + 2  # two more: for the embedding and the head
 
 # %% [markdown]
 # The counts agree to the byte, for each axis and each collective. (The matrices are cut by the short plan of lesson 31. In 2D it sums
@@ -439,7 +439,7 @@ def axis_order(
     def seconds(order: tuple[str, ...]) -> float:
         total, reach = 0.0, 1
         for axis in order:
-            # so many neighbouring ranks hold a whole group of this axis
+            # so many neighboring ranks hold a whole group of this axis
             reach *= sizes[axis]
             total += ...
         return total
@@ -453,7 +453,7 @@ from dataclasses import replace
 from workshop.facts.layout import AXES
 
 fewer = predict_traffic(replace(runs["3D"], seq_len=64)).on_stage(0).by_axis()
-assert fewer["tensor"] < fewer["shard"]  # with half of the tokens
+assert fewer["tensor"] < fewer["shard"]  # with half as many tokens
 sent = {axis: size for axis, size in counted("3D", 0).items() if axis in AXES}
 sizes = dict.fromkeys(sent, 2)
 print(
@@ -474,7 +474,8 @@ for axis in sorted(sent, key=lambda axis: -sent[axis]):
     )
 
 # %% [markdown]
-# Inside a node, each axis takes a ninth of the time. So the axis that sends most gains most, and it goes inside.
+# Inside a node, each axis takes a ninth of the time. So the axis that sends most gains most, and it goes inside, if its group fits into a node.
+# (A group that is larger than a node sends over the slow links in any order. Then the fast links are better used by another axis.)
 #
 # Bytes are not the only reason. FSDP gathers the next layer while this layer computes, and a pipeline has other micro-batches to
 # work on. Tensor parallelism has to wait for its sums.
@@ -514,7 +515,7 @@ explore(sent_with, [Control("tokens", 128, (16, 32, 64, 128, 256))])
 
 # %%
 # %%guess tensor_over_shard --unit times
-# How many times as many bytes as along shard does rank 500 send along tensor?
+# How many times as many bytes does rank 500 send along tensor as along shard?
 ...
 
 # %%
@@ -547,7 +548,7 @@ ready.step()
 
 # %%
 closed_form = predict_traffic(large).on_stage(large.layout.coordinates(500)["pipeline"])
-begun = ("broadcast", "scatter")  # the first weights: once, before the first step
+begun = ("broadcast", "scatter")  # initial weights, sent once before the first step
 in_a_step = [row for row in rank_500.traffic if row.name not in begun]
 show.traffic_by_axis(
     {"closed form": closed_form, "rehearsed": in_a_step},
@@ -578,14 +579,14 @@ assert tokens_by_width == [8, 8]
 beside(
     "tensor_over_shard",
     predicted=paper["tensor"] / paper["shard"],
-    measured=found["tensor"] / found["shard"],
+    measured=found["tensor"] / found["shard"],  # by the rehearsal
 )
 
 # %% [markdown]
-# The rehearsed program and the formula agree, and `axis_order` puts tensor inside the node of eight. The ratio has hardly changed, from 1.8 to
-# 1.7. Tensor sends tokens times width, and FSDP sends weights, which are width times width divided by the tensor ranks. So the ratio
-# is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and 4,096 x 8 / 4,096 now. Both are 8.
-#
+# (*Measured* means counted in the rehearsal here: no bytes were sent.) The rehearsed program and the formula agree, and `axis_order` puts tensor
+# inside the node of eight. The ratio has hardly changed, from 1.8 to 1.7. Tensor sends tokens times width, and FSDP sends weights, which are
+# width times width divided by the tensor ranks. So the ratio is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and
+# 4,096 x 8 / 4,096 now. Both are 8.
 # FSDP sends more than half as much as tensor, because under a pipeline it gathers each layer twice for *every* micro-batch. For this reason the
 # two are seldom combined in this way. Llama 3 kept the weights whole in its stages and sharded gradients and optimizer state (ZeRO-2). By
 # default, torchtitan does not reshard after forward if there is a pipeline.
@@ -604,7 +605,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 os.environ["CHECKPOINT"] = str(folder / "train_2d")
 
 # %% tags=["script"]
@@ -633,9 +634,9 @@ if torch.cuda.is_available():
     device = torch.device("cuda")
 
 ranks = dist.get_world_size()
-tensor = 2 if ranks % 2 == 0 else 1  # inside a node, as many as memory asks for
+tensor = 2 if ranks % 2 == 0 else 1  # stay inside a node; take as many as memory needs
 shape, names = (ranks // tensor, tensor), ("data", "tensor")
-mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)  # the last is inmost
+mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)  # last = innermost
 
 
 class Block(nn.Module):
@@ -652,14 +653,14 @@ class Block(nn.Module):
 
 torch.manual_seed(0)  # all ranks cut the same weights
 model = nn.Sequential(Block(64), Block(64), nn.Linear(64, 1)).to(device)
-for block in model[:-1]:  # first across, then along: DTensors of two dimensions
+for block in model[:-1]:  # first tensor, then data: matrices are cut twice
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     parallelize_module(block, mesh["tensor"], plan)
     fully_shard(block, mesh=mesh["data"])
 fully_shard(model, mesh=mesh["data"])
 optimizer = torch.optim.SGD(
     model.parameters(), lr=0.003, momentum=0.9
-)  # after both cuts
+)  # created after both cuts
 
 inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.square().mean(dim=1, keepdim=True) - inputs.mean(dim=1, keepdim=True)
@@ -714,7 +715,7 @@ show.recorded_run("35_mesh", share_gpu=True)
 # - A layout is a box of ranks. A rank has one place on each axis. Its group on an axis is the set of ranks that differ from it only in that
 #   place.
 # - Cut by context, pipeline and tensor first, then shard what is left, and make the optimizer last.
-# - Then eight ranks train the same model as one process, with the same losses, whether it is cut two or three ways. Gradients are summed
+# - Then eight ranks train the same model as one process, whether it is cut two or three ways: both losses were the same. Gradients are summed
 #   where they come in parts, and averaged where ranks see different tokens.
 # - Bytes by axis can be predicted to the byte, counted on ranks, and divided by the speed of a link. **That decides which axis goes
 #   inside the node.** In both runs it was tensor.

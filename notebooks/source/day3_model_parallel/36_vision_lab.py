@@ -30,7 +30,7 @@ from workshop.facts.units import format_bytes, format_seconds
 from workshop.facts.vision import CoAtNetSpec, ViTSpec
 from workshop.predict.vision import pieces
 
-# This notebook's ranks see no GPU.
+# Hide the GPUs from this notebook's ranks.
 os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 
 pixels, labels = images.load("fashion-mnist", "train")
@@ -77,9 +77,9 @@ norms, widen, depthwise, narrow = 2 * c + 4 * w, c * w, 9 * w, w * c + c
 factors = (w * s + s) + (s * w + w)  # two small matrices, with biases
 by_hand = {
     "parameters": norms + widen + depthwise + factors + narrow,
-    # two for each weight, at each place where it is used
+    # two FLOPs for each weight, at each position where it is used
     "FLOPs": 2 * (c * w * p + 9 * w * q + 2 * w * s + w * c * q),
-    # around the norm and the three convolutions, all that backward needs again
+    # what backward needs again, around the norm and the three convolutions
     "numbers kept": 2 * c * p + 3 * w * p + 4 * w * q,
 }
 
@@ -334,7 +334,7 @@ for size in (2**12, 2**16, 2**20, 2**23):
             began = time.perf_counter()
             call()
             if device.type != "cpu":
-                torch.accelerator.synchronize()  # NCCL returns before it has sent
+                torch.accelerator.synchronize()  # NCCL returns before the data is sent
             times.append(time.perf_counter() - began)
         took[name][size] = min(times)
 report(lines={name: line_of(found, N, name) for name, found in took.items()})
@@ -357,7 +357,7 @@ for spec in (VIT, COATNET, CONVOLUTIONS):
         Profile.of_two((2, found["few"]), (8, found["many"]), found["optimizer"]),
         cut=cut,
     )
-    if spec is not CONVOLUTIONS:  # that one is only cut, below
+    if spec is not CONVOLUTIONS:  # that model is only for place_cut, below
         settings[spec.name] = VisionSetting(
             spec, profile, links["all_reduce"], BATCH, links
         )
@@ -460,8 +460,8 @@ def all_pieces(images):
 params = [piece.params for piece in vit.pieces]
 larger = max(sum(params[:half]), sum(params[half:]))
 message = 4 * BATCH * vit.pieces[half - 1].handed  # fp32
-# On two ranks an all-reduce sends as many bytes as its tensor has, as a message does.
-# So the line measured for all-reduces serves for both.
+# On two ranks, an all-reduce sends as many bytes as its tensor has. So does a message.
+# Therefore the line fitted to the all-reduces is used for both.
 by_hand = {
     "data parallel": all_pieces(BATCH / 2)
     + links["all_reduce"].seconds(4 * sum(params))
@@ -571,7 +571,7 @@ def most_held(order, specs, pixels, labels):
         for one in found:
             gc.collect()
             trainer = VisionTrainer(specs[name], one.way)
-            trainer.step(x, labels)  # in it the optimizer makes its moments
+            trainer.step(x, labels)  # the optimizer creates its moments here
             with measure(trainer.model, trainer.optimizer) as watched:
                 trainer.step(x, labels)
             held[name][str(one.way)] = watched.memory.peak_bytes
@@ -607,7 +607,7 @@ for name, ways in lists.items():
             trainer.step(x, y)
             dist.barrier()
             seconds[way].append((time.perf_counter() - began, sum(clocked)))
-    # the first of each warms up
+    # leave out the first step of each layout, which warms up
     report(**{name: {way: found[1:] for way, found in seconds.items()}})
     del trainers, trainer
 report(held=most_held(order, specs, pixels[:BATCH], y))
@@ -648,7 +648,7 @@ points = {
 show.compromises(points, CAP)
 
 # %%
-# others want these cores: this race says nothing
+# if other programs use these cores, the measured order means nothing
 busy = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1) or max(unrest.values()) > 0.1
 if busy:
     print("other programs want these cores: the order is not checked; measure again")
@@ -702,6 +702,9 @@ for name in specs:
 # a step there are two of them for each of nine parts of the model, and each waits for the rank that is late. So if ZeRO
 # loses places, look at its collectives first: it computes what data parallelism computes, and sends as many bytes.
 #
+# Do the collectives explain all of it? Subtract: how much longer did ZeRO's step take than predicted, and how much longer its collectives? What
+# remains is not explained here, and neither is what data parallelism needs beyond its own prediction.
+#
 # The pipeline waits while it fills, and the naive pipeline waits half of the time. Tensor parallelism stops in every layer to add up its sums.
 # In a CoAtNet, it also leaves the stem and the MBConv blocks whole on both ranks. Their share of the time is printed below the profile.
 #
@@ -730,7 +733,7 @@ for name in settings:
         f"first by prediction {fits[name][0].way}, "
         f"first by the clock {fastest.way}, {format_bytes(fastest.memory_bytes)}"
     )
-    # in whatever micro-batches: with 8 % of room, state alone is too much
+    # with any number of micro-batches: the state alone is more than 92 % of the cap
     assert DATA.kind in {one.way.kind for one in too_large[name]}
 
 # %%
@@ -784,7 +787,7 @@ assert learn(COATNET, replace(DATA, micro_batches=4), 2) is None, (
 print("CoAtNet, data parallel x 4: out of memory")
 STEPS, accuracy = 40, {}
 for name, spec in specs.items():
-    # gloo lets go of copies a moment late: what just fits may need a second try
+    # gloo frees its copies a moment late, so what barely fits may need a second try
     tried = (learn(spec, chosen[name], STEPS) for _ in range(3))
     found = next(filter(None, tried), None)
     assert found, f"{chosen[name]}: out of memory 3 times under {format_bytes(CAP)}"
@@ -793,7 +796,7 @@ for name, spec in specs.items():
         f"{name}, {chosen[name]}: trains, and knows {found.accuracy:.0%} "
         f"of 300 new images after {STEPS} steps"
     )
-assert min(accuracy.values()) > 0.15  # who guesses knows 10 %, give or take 4 %
+assert min(accuracy.values()) > 0.15  # guessing gives 10 %, plus or minus 4 %
 
 # %% [markdown]
 # 640 images, each seen once, are very few. This is only a sign that the model learns. Guessing gives 10 %.
@@ -838,7 +841,7 @@ sent = sum(
 )
 once = 3 * spec.num_params - root
 lone = spec.params_by_part()["positions"] + spec.params_by_part()["class token"]
-closed = (N - 1) / N * 4 * (once + 2 * (N - 1) * lone)  # see below
+closed = (N - 1) / N * 4 * (once + 2 * (N - 1) * lone)  # explained below
 print(f"{spec.num_params:,} parameters on {N} ranks")
 assert round(spec.num_params / 1e6) == 632, "Dosovitskiy et al., table 1"
 print(f"of that without padding       {(N - 1) / N * 4 * once / 1e9:.2f} GB")
@@ -869,12 +872,14 @@ assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * la
 # ## Tomorrow's script
 #
 # This script does the profile and the cut for your own model, without this workshop. It times each layer, counts what it keeps, and tries every
-# place to cut. Put your model and a micro-batch of your size in the two marked places, and set the number of stages.
+# place to cut. Put your model and a micro-batch of your size in the two marked places, and set the number of stages. The model must be an
+# `nn.Sequential`, because the script calls its layers one after another. Its inputs must be floating-point numbers, because the script asks each
+# layer for the gradient of its input; a model that reads token numbers starts behind its embedding.
 
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/place_cuts.py
@@ -886,12 +891,12 @@ from torch import nn
 
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 STAGES, MICRO_BATCHES = 2, 8
-wide = [nn.Conv2d(32, 32, 3, padding=1) for _ in range(2)]  # few weights, much to do
-deep = [nn.Linear(1024, 1024) for _ in range(3)]  # many weights, little to do
+wide = [nn.Conv2d(32, 32, 3, padding=1) for _ in range(2)]  # few weights, many FLOPs
+deep = [nn.Linear(1024, 1024) for _ in range(3)]  # many weights, few FLOPs
 ends = nn.Conv2d(3, 32, 3, padding=1), nn.Linear(512, 1024)
 middle = [nn.MaxPool2d(8), nn.Flatten(), ends[1]]
-model = nn.Sequential(ends[0], *wide, *middle, *deep).to(device)  # yours
-micro_batch = torch.randn(8, 3, 32, 32, device=device)  # of your size
+model = nn.Sequential(ends[0], *wide, *middle, *deep).to(device)  # put your model here
+micro_batch = torch.randn(8, 3, 32, 32, device=device)  # and your micro-batch here
 
 
 def clock():
@@ -937,7 +942,7 @@ best = None
 for cuts in itertools.combinations(range(1, len(rows)), STAGES - 1):
     stages = [rows[a:b] for a, b in itertools.pairwise((0, *cuts, len(rows)))]
     slowest = max(sum(row[0] for row in stage) for stage in stages)
-    step = (MICRO_BATCHES + STAGES - 1) * slowest  # all wait for the slowest
+    step = (MICRO_BATCHES + STAGES - 1) * slowest  # all stages wait for the slowest
     held = [  # 1F1B: stage s keeps STAGES - s micro-batches
         sum(row[1] + (STAGES - s) * row[2] for row in stage)
         for s, stage in enumerate(stages)

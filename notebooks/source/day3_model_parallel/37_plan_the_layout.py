@@ -80,8 +80,8 @@ assert gpus_of_layout(tensor=8, pipeline=64, data=6) == 3_072
 
 # %%
 # %%guess tensor_over_pipeline --unit times
-# GPT-3 on 512 GPUs, 8 x 8 x 8. How many times as much as along the pipeline does a
-# rank send along tensor?
+# GPT-3 on 512 GPUs, 8 x 8 x 8. How many times as many bytes does a rank send along
+# tensor as along the pipeline?
 ...
 
 # %% [markdown]
@@ -94,7 +94,7 @@ from workshop.predict.collectives import wire_bytes
 gpt3 = catalogue.model("gpt3-175b")
 tensor = pipeline = data = 8
 micro_batches, seq_len = 8, 2_048
-# one sequence between two layers, in 16 bits
+# bytes of one sequence's activations between two layers, in 16 bits
 activation = 2 * seq_len * gpt3.hidden_size
 layers_here = gpt3.num_layers // pipeline
 
@@ -323,21 +323,22 @@ steps = {box: predict_step(mt_nlg(*box), "megatron-2021") for box in boxes}
 memories = {box: predict_memory(mt_nlg(*box)) for box in boxes}
 for box, step in steps.items():
     found = memories[box]
-    verdict = "fits" if found.fits else "does not fit"
+    verdict = found.verdict.partition(":")[0]
     time = f"{format_seconds(step.seconds):>7} a step, MFU {step.mfu:5.1%}"
     name = "{} x {} x {}".format(*box)
     print(f"{name:<12} {time}, {format_bytes(found.peak_bytes):>9} a GPU: {verdict}")
-fitting = {box: steps[box].seconds for box in boxes if memories[box].fits}
-assert len(fitting) == 3
-assert min(fitting, key=fitting.get) == (8, 35, 16)
+possible = [box for box in boxes if "does not fit" not in memories[box].verdict]
+assert len(possible) == 4
+assert "too close" in memories[4, 35, 32].verdict
+assert min(possible, key=lambda box: steps[box].seconds) == (8, 35, 16)
 
 # %%
-slower = fitting[16, 35, 8] > fitting[8, 35, 16]
+slower = steps[16, 35, 8].seconds > steps[8, 35, 16].seconds
 beside("beyond_the_node", calculated="slower" if slower else "faster")
 
 # %% [markdown]
 # The next picture shows where the memory goes, on the fullest stage of each box. The bars are live tensors. The allocator and the driver need
-# some GiB more, so a bar that comes close to the line does not fit either.
+# some GiB more, so a bar that comes close to the line may not fit either.
 
 # %%
 by_part = {}
@@ -348,9 +349,9 @@ for box, found in memories.items():
 show.memory_by_part(by_part, cap=memories[boxes[0]].capacity, compare=False)
 
 # %% [markdown]
-# Four of the seven boxes do not fit, and the published box is the fastest of the other three. With seven stages instead of 35 it
-# would be no slower, but a GPU would have to hold 170 GiB. Tensor parallelism over 16 would easily fit, but it reaches beyond the
-# node, and so it would be slower.
+# Three of the seven boxes do not fit, and for 4 x 35 x 32 it is too close to call. The published box is the fastest of those that may fit. With
+# seven stages instead of 35 it would be no slower, but a GPU would have to hold 170 GiB. Tensor parallelism over 16 would easily fit, but it
+# reaches beyond the node, and so it would be slower.
 #
 # The price of the published box is its bubble, which takes more than a fifth of the time. The bubble grows
 # with every data-parallel rank that you add, because the batch stays the same. The authors measured this (section 2.4).
@@ -432,10 +433,10 @@ from workshop.published.left_out import FILE
 
 records, _ = read_table(FOLDER / "llama3_405b_layouts.csv")
 cases = [case for record in records for case in record.observations(TIMES)]
-assert not any(held_out(cases))  # the fit has seen them
+assert not any(held_out(cases))  # the fit has seen all of these rows
 with FILE.open(newline="") as file:
     rows = [row for row in csv.DictReader(file) if row["table"] == cases[0].table]
-without = [float(row["source"]) for row in rows]  # their source left out
+without = [float(row["source"]) for row in rows]  # fitted without this source
 for case, found, other in zip(cases, predict_times(cases), without, strict=True):
     cut = case.column
     box = f"context {cut['context']}, data {cut['shard']}"
@@ -496,12 +497,12 @@ assert best_with["context 1"].seconds < best_with["context 1, pipeline 16"].seco
 # - One layer is taken off the first stage and one off the last. One chunk then holds only the embedding, and one only the head. So a
 #   chunk is one layer, and 126 layers make 128 chunks: `virtual_stages=8`, `embedding_in_stages=True`.
 #
-# Are both needed?
+# Which of the two saves more memory?
 
 # %%
-# %%guess makes_it_fit --choices gradients,layer,both
-# What makes tensor 8 and pipeline 16 fit: sharded gradients alone, the layer taken off
-# alone, or only both?
+# %%guess saves_most --choices gradients,layer
+# Which change takes more memory off the fullest stage of tensor 8 and pipeline 16:
+# sharding the gradients, or taking off a layer?
 ...
 
 # %% [markdown]
@@ -553,10 +554,13 @@ for name, found in {
     first = found.allocated[0] / GIB
     print(f"{name:<20} first stage {first:.1f} GiB, fullest (stage {stage}) "
           f"{found.allocated[stage] / GIB:.1f} GiB: {words}")  # fmt: skip
-assert not searched.fits
-assert not off_alone.fits
-assert sharded.fits
-assert had.fits
+    print(f"{'':<20} {found.verdict.partition(':')[0]}")
+    assert ("too close" in found.verdict) == (found is not searched)
+assert "does not fit" in searched.verdict
+expected = [one.device.max() / one.capacity for one in (off_alone, sharded, had)]
+assert expected[0] > 1.05
+assert all(0.97 < share < 1.03 for share in expected[1:])
+assert 70 < had.allocated.max() / GIB < 72
 off_first = (sharded.allocated[0] - had.allocated[0]) / GIB
 off_fullest = (sharded.allocated.max() - had.allocated.max()) / GIB
 assert 11 < (searched.allocated.max() - sharded.allocated.max()) / GIB < 14
@@ -564,11 +568,12 @@ assert 8 < off_first < 9
 assert 0 <= off_fullest < 0.5
 
 # %%
-fits = {"gradients": sharded.fits, "layer": off_alone.fits, "both": had.fits}
-beside("makes_it_fit", calculated=next(name for name, fit in fits.items() if fit))
+left = {"gradients": sharded.allocated.max(), "layer": off_alone.allocated.max()}
+beside("saves_most", calculated=min(left, key=left.get))
 
 # %% [markdown]
-# **Sharding the gradients makes the difference** between a layout that does not fit and one that just fits. Taking off a layer is not enough.
+# **Sharding the gradients saves most.** As the search has it, the layout does not fit. After each of the changes it is *too close to call*. But
+# with only the layer taken off, we expect it to need more than the device has, and with sharded gradients about as much.
 #
 # Sharding the gradients takes about twelve GiB off every stage, because gradients in fp32 are twice as large as the weights. Taking off a layer
 # saves another eight GiB on the first stage, which also had the embedding. But then the next stage is the fullest, and its memory hardly
@@ -587,6 +592,24 @@ print(had.verdict)
 # %% [markdown]
 # A planner that does not know such a trick rules out these layouts. So read its reasons, and ask which of them you could
 # remove.
+#
+# And how fast is Meta's layout, beside our plan?
+
+# %% tags=["nbval-check-output"]
+seconds = {
+    "our plan": planned.best.seconds,
+    "Meta's layout": predict_step(meta_run).seconds,
+    "Meta's, no layer off": predict_step(meta(zero=2, virtual_stages=4)).seconds,
+}
+for name, one in seconds.items():
+    print(f"{name:<20} {format_seconds(one)} a step")
+assert abs(seconds["Meta's layout"] / seconds["our plan"] - 1) < 0.03
+assert seconds["Meta's, no layer off"] > 1.05 * seconds["Meta's layout"]
+
+# %% [markdown]
+# The predictor sees no difference between the two: their times are closer to each other than the prediction is to the truth. Our plan pays for
+# its memory with context 2, and Meta's layout with sharded gradients. What taking off a layer saves is time: with chunks of one layer, the bubble
+# is smaller.
 #
 # Now start from Meta's layout and move the sliders yourself. Which ZeRO stages fit? And if everything is recomputed, how few pipeline stages
 # are enough?
@@ -626,16 +649,16 @@ memory_explorer(meta_run, only=("pipeline", "zero", "recompute"))
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 
 # %% tags=["script"]
 # %%torchrun -n 1 --into chosen --save {folder}/choose_layout.py
 SEQ_LEN, VOCAB, NODE = 2_048, 51_200, 8
-PEAK, REACHED = 312e12, 0.6  # of an A100; the share of it that your products reach
+PEAK, REACHED = 312e12, 0.6  # an A100's peak FLOP/s; the share that your products reach
 INSIDE, BETWEEN = 300e9, 25e9  # bytes/s that a GPU sends, in its node and beyond
-ROOM = 72e9  # of 80: NCCL, the driver and the allocator want theirs
-STATE = 18  # bytes a weight in 16 bits with AdamW; gradients in 32
-RUNS = {  # layers, width, heads, GPUs, sequences a step and at once, what was chosen
+ROOM = 72e9  # of 80 GB; NCCL, the driver and the allocator need the rest
+STATE = 18  # bytes per weight: 16-bit weights, 32-bit gradients, AdamW
+RUNS = {  # layers, width, heads, GPUs, sequences (per step, at once), published box
     "1.7B": (24, 2_304, 24, 32, 512, 16, (1, 1, 32)),
     "3.6B": (30, 3_072, 32, 64, 512, 16, (2, 1, 32)),
     "7.5B": (36, 4_096, 32, 128, 512, 16, (4, 1, 32)),
@@ -644,7 +667,7 @@ RUNS = {  # layers, width, heads, GPUs, sequences a step and at once, what was c
     "76B": (60, 10_240, 80, 1_024, 1_792, 2, (8, 4, 32)),
     "1T": (128, 25_600, 160, 3_072, 3_072, 1, (8, 64, 6)),
     "530B": (105, 20_480, 128, 4_480, 1_920, 1, (8, 35, 16)),
-}  # yours: None at the end
+}  # for your own runs, put None at the end
 
 
 def boxes(layers, width, heads, gpus, batch, micro):
@@ -657,7 +680,7 @@ def boxes(layers, width, heads, gpus, batch, micro):
                 yield tensor, pipeline, data
 
 
-def estimate(box, run, reached=REACHED, state=STATE):
+def estimate(box, run, reached=REACHED, state=STATE, between=BETWEEN):
     """(seconds of a step, bytes of the first stage) with all layers recomputed."""
     (tensor, pipeline, data), (layers, width, heads, gpus, batch, micro) = box, run
     mine, tokens, count = layers // pipeline, micro * SEQ_LEN, batch // (data * micro)
@@ -667,14 +690,14 @@ def estimate(box, run, reached=REACHED, state=STATE):
     ends = SEQ_LEN / (6 * width) + VOCAB / (16 * layers * width)  # attention, head
     flops = 96 * batch * SEQ_LEN * layers * width**2 * (1 + ends)
     sums = 6 * mine * count * 2 * (tensor - 1) / tensor * 2 * tokens * width
-    busy = flops / (gpus * PEAK * reached) + sums / link(tensor)
+    busy = flops / (gpus * PEAK * reached) + sums / link(tensor, between)
     bubble = (pipeline - 1) / (count + pipeline - 1)
-    gradients = 2 * (data - 1) / data * 2 * weights / link(tensor * data)
+    gradients = 2 * (data - 1) / data * 2 * weights / link(tensor * data, between)
     return busy / (1 - bubble) + gradients, state * weights + kept + again
 
 
-def link(ranks):
-    return INSIDE if ranks <= NODE else BETWEEN
+def link(ranks, between):
+    return INSIDE if ranks <= NODE else between
 
 
 def choose(run, room=ROOM, **constants):
@@ -716,15 +739,40 @@ print(f"the fastest of those that fit is the published one in {first} of 8")
 assert same == 8 * len(tried)
 assert first == 7
 *run, used = page["RUNS"]["1T"]
-assert page["INSIDE"] / page["BETWEEN"] == 12
 (fastest, _, deeper), *_ = page["choose"](run)[0]
 assert deeper == (8, 128, 3)
 assert 0.999 < fastest / page["estimate"](used, run)[0] < 1
 
 # %% [markdown]
-# The page chooses the published layout in every case. So no precise constant decides. Two facts do: how much fits, and that a link to another
-# node is twelve times as slow. The 2 % decide only once: the trillion-parameter model would be faster by a thousandth with twice as many
-# stages.
+# The page chooses the published layout in every case. So none of these guesses decides. The 2 % decide only once: the trillion-parameter model
+# would be faster by a thousandth with twice as many stages.
+#
+# What does decide? We vary two facts of the machine by more: the memory, and how much slower a link to another node is.
+
+
+# %% tags=["nbval-check-output"]
+def as_published(**changes):
+    """For how many of the eight runs the page chooses the published layout."""
+    return sum(
+        page["choose"](run, **changes)[1][2] == used
+        for *run, used in page["RUNS"].values()
+    )
+
+
+inside = page["INSIDE"]
+assert inside / page["BETWEEN"] == 12
+by_ratio = {
+    ratio: as_published(between=inside / ratio) for ratio in (1, 2, 3, 6, 12, 24, 50)
+}
+print("between nodes slower by:", by_ratio)
+print("room for twice as much:", as_published(room=2 * page["ROOM"]))
+assert {by_ratio[ratio] for ratio in (2, 3, 6, 12)} == {8}
+assert max(by_ratio[ratio] for ratio in (1, 24, 50)) < 8
+assert as_published(room=2 * page["ROOM"]) < 8
+
+# %% [markdown]
+# So two facts decide: how much fits, and that another node is slower to reach, anywhere from 2 to 12 times. If it is not slower at all, or 24
+# times slower, some of the chosen layouts change, and so they do on GPUs with twice the memory.
 #
 # ### The page beside the predictor
 #
@@ -740,15 +788,16 @@ for box in boxes:
         f"{box!s:<12} page {seconds:4.1f} s, {held / GIB:5.1f} GiB"
         f"   predictor {other:4.1f} s, {found.peak_bytes / GIB:5.1f} GiB"
     )
-    assert (held < page["ROOM"]) == found.fits
+    if "too close" not in found.verdict:
+        assert (held < page["ROOM"]) == found.fits
     assert abs(held / found.peak_bytes - 1) < 0.04
     assert (abs(seconds / other - 1) < 0.1) == (box[0] <= 8)
     assert box[0] <= 8 or 1.6 < seconds / other < 2
 
 # %% [markdown]
-# The memory agrees within 4 %, and all verdicts agree. Within a node, the times agree within 10 %. Beyond a node, the page is too pessimistic
-# by a factor of 1.7 to 2, because it sends all bytes of a group of 16 at the speed of its slowest link. A good library sums within each node
-# first.
+# The memory agrees within 4 %, and so do the verdicts, except where the predictor's is too close to call. Within a node, the times agree within
+# 10 %. Beyond a node, the page is too pessimistic by a factor of 1.7 to 2, because it sends all bytes of a group of 16 at the speed of its slowest
+# link. A good library sums within each node first.
 #
 # ### Three runs that it was not made for
 #
@@ -801,7 +850,7 @@ show.recorded_run("37_plan_the_layout", share_gpu=True)
 # - You can predict a step before you rent a GPU, to within the 1 to 21 % seen above. Most layouts differ by more than that, but the
 #   best few do not. Ask of every axis what it would cost to change it.
 # - The most important facts are what fits, and which links are fast. A page of Python that knows little else chose all eight published layouts.
-# - Sharded gradients are what made 405B fit. A planner rules out what it does not know.
+# - For 405B, sharding the gradients saves about twelve GiB on every GPU, where each GiB counts. A planner rules out what it does not know.
 #
 # That is the end of day 3. Lesson [64](../day6_cluster/64_plan_a_run.ipynb) plans the rest of a run: days, money, failures.
 #

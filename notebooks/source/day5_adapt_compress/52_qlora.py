@@ -3,9 +3,9 @@
 #
 # - **You need** `51_adapters` (LoRA) and `22_ddp`, `25_fsdp` for the ranks at the end.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** everything runs here, on CPU, with a real model. The last cell on ranks uses GPUs if there are
-#   any; memory is measured on the host everywhere. Paged optimizers need an NVIDIA GPU. The library bitsandbytes is
-#   optional: without it, our own code does everything.
+# - **What runs where:** everything runs here, on CPU, with a real model. The last cell on ranks uses GPUs if there is one
+#   for each of its two ranks; memory is measured on the host everywhere. Paged optimizers need an NVIDIA GPU. The library
+#   bitsandbytes is optional: without it, our own code does everything.
 # - **Model and text:** SmolLM2, as in the previous lesson, because the distribution of a trained model's weights decides
 #   what four bits can hold. The whole model reads one of Lincoln's addresses. Eight of its layers are measured, and two
 #   are trained on ranks, on the reference manual.
@@ -31,7 +31,7 @@ try:
 except ImportError:
     library = None
     print("no bitsandbytes here, so all goes by hand: pip install bitsandbytes")
-WAY = "bitsandbytes" if library else "hand"  # who keeps the four bits
+WAY = "bitsandbytes" if library else "hand"  # which code packs the four bits
 
 model, tokenizer = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
 weight = model.model.layers[4].mlp.up_proj.weight.detach()
@@ -59,7 +59,7 @@ from statistics import NormalDist
 
 from workshop.facts.nf4 import NF4_VALUES  # as the paper prints them
 
-# half a step is 1/32 with sixteen equal shares and 1/30 with fifteen: the mean of both
+# half a step is 1/32 for sixteen shares and 1/30 for fifteen: we take their mean
 OUTERMOST = ((1 - 1 / 32) + (1 - 1 / 30)) / 2
 
 
@@ -74,7 +74,7 @@ assert round(sixteen[-1], 2) == 1.85  # standard deviations
 values = torch.tensor([value / sixteen[-1] for value in sixteen])
 print("  ".join(f"{value:.3f}" for value in values.tolist()))
 assert (values - torch.tensor(NF4_VALUES)).abs().max() < 1e-6
-# the paper's last digits from here on, so that bits can be compared
+# from here on, the values that the paper prints, so that codes compare exactly
 values = torch.tensor(NF4_VALUES)
 
 # %%
@@ -126,16 +126,16 @@ codes = torch.cat([torch.as_tensor(each) for each, _ in by_block])
 absmax = torch.tensor([float(largest) for _, largest in by_block])
 if library:
     packed, state = library.quantize_4bit(weight, quant_type="nf4")
-    pairs = packed.flatten()  # two codes a byte, the first in the upper half
+    pairs = packed.flatten()  # two codes per byte, the first in the upper half
     its_codes = torch.stack([pairs >> 4, pairs & 15], dim=1).flatten()
     assert torch.equal(absmax, state.absmax)
 else:
-    its_codes = nf4.quantize_nf4(weight).codes()  # no bitsandbytes: the package's
+    its_codes = nf4.quantize_nf4(weight).codes()  # no bitsandbytes: by the package
 alike = (codes == its_codes).float().mean().item()
 print(
     f"{len(codes):,} codes, {len(absmax):,} scales: {alike:.2%} of the codes are alike"
 )
-assert alike > 0.9999  # a weight half way between two values may go either way
+assert alike > 0.9999  # a weight halfway between two values may go either way
 
 # %% [markdown]
 # How large is the error of a rounded weight? NF4 comes closer than equal steps, both for normally distributed numbers and
@@ -173,7 +173,7 @@ for name, numbers in {"normal numbers": normal, "weights": weight}.items():
 
 # %%
 # %%guess kl_by_bit
-# Equal steps, 5 bits in place of 6: how many times as large is the KL divergence?
+# Equal steps, 5 bits instead of 6: by what factor does the KL divergence grow?
 ...
 
 # %%
@@ -211,7 +211,7 @@ for name, grid in {**grids, "4 bits, NF4": values}.items():
 by_bits = {bits: harm[f"{bits} bits, equal"] for bits in (8, 6, 5, 4, 3)}
 assert 3 < by_bits[5] / by_bits[6] < 5.5
 assert 3**2 < by_bits[6] / by_bits[8] < 5.5**2
-assert by_bits[3] > 8 * by_bits[4] > 8 * 5 * by_bits[5]  # no small change any more
+assert by_bits[3] > 8 * by_bits[4] > 8 * 5 * by_bits[5]  # no longer a small change
 assert harm["4 bits, NF4"] < 0.5 * by_bits[4]
 del whole, linears, kept, exact, found
 four_times = {bits: by_bits[8] * 4 ** (8 - bits) for bits in by_bits}
@@ -228,8 +228,8 @@ beside("kl_by_bit", predicted=4, measured=by_bits[5] / by_bits[6])
 # bits.)
 #
 # The QLoRA paper finds the same order in models of 125 million to 13 billion parameters (table 2, mean perplexity): equal
-# steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. LoRA can partly undo the damage of four
-# bits, because it is trained beside the rounded weights.
+# steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. It also reports that a LoRA trained beside
+# weights in NF4 performs as well as full training in 16 bits (abstract). We do not test that here.
 #
 # ## Double quantization
 #
@@ -290,7 +290,7 @@ def unpacked(codes, absmax):
 class FourBitProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, codes, absmax):
-        ctx.save_for_backward(codes, absmax)  # they stay anyway
+        ctx.save_for_backward(codes, absmax)  # they are in memory anyway
         return x @ unpacked(codes, absmax).T
 
     @staticmethod
@@ -308,7 +308,7 @@ y = FourBitProduct.apply(x, its_codes, absmax)
 y.square().sum().backward()
 mine, x.grad = x.grad, None
 if library:
-    with quietly():  # it looks for kernels of its own
+    with quietly():  # hides messages about its kernels
         its = bitsandbytes.matmul_4bit(x, packed.t(), quant_state=state)
     its.square().sum().backward()
     assert torch.allclose(y, its, rtol=1e-4, atol=1e-4)
@@ -367,11 +367,16 @@ else:
 #
 # ```python
 # config = BitsAndBytesConfig(
-#     load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True
+#     load_in_4bit=True,
+#     bnb_4bit_quant_type="nf4",
+#     bnb_4bit_use_double_quant=True,
+#     bnb_4bit_compute_dtype=torch.bfloat16,
 # )
 # model = AutoModelForCausalLM.from_pretrained(folder, quantization_config=config)
 # qlora.guard(model)
 # ```
+#
+# (Without `bnb_4bit_compute_dtype`, transformers lets every product run in fp32, even in a model in bf16.)
 #
 # A guarded model may be evaluated between training steps:
 
@@ -398,7 +403,7 @@ def gradient_below(guarded):
 
     small = Linear4bit(128, 128, bias=False, quant_type="nf4")
     small.load_state_dict({"weight": torch.randn(128, 128)})
-    small = small.to("cpu").requires_grad_(False)  # quantized on its way
+    small = small.to("cpu").requires_grad_(False)  # `to` quantizes it
     if guarded:
         qlora.guard(small)
     below = torch.nn.Parameter(torch.randn(8, 128))
@@ -546,7 +551,9 @@ show.memory_by_part(
 # (A model cut to two layers writes nonsense, so the loss starts high. What counts here is that the three losses agree and
 # fall.)
 #
-# Our own code keeps the packed bytes in a buffer, and FSDP does not shard buffers. Without bitsandbytes, only DDP runs.
+# FSDP shards the packed bytes only. The scales stay whole on each rank: in fp32 they are an eighth of the packed bytes,
+# with double quantization about three percent. Our own code keeps the packed bytes in a buffer, and FSDP does not shard
+# buffers. Without bitsandbytes, only DDP runs.
 
 # %%
 # %%ranks --pass WAY --into ranks
@@ -681,7 +688,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 os.environ["CHECKPOINT"] = str(folder / "train_qlora.pt")
 
 # %% tags=["script"]
@@ -744,7 +751,7 @@ def four_bit(linear):
 
     small = Linear4bit(linear.in_features, linear.out_features, quant_type="nf4")
     small.load_state_dict(linear.state_dict())
-    return small  # it is rounded on its way to the device
+    return small  # it is quantized when it moves to the device
 
 
 class WithLoRA(nn.Module):
@@ -763,9 +770,9 @@ class WithLoRA(nn.Module):
 
 torch.manual_seed(0)
 layers = [nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU()]
-model = nn.Sequential(*layers, nn.Linear(256, 1))  # yours, trained already
+model = nn.Sequential(*layers, nn.Linear(256, 1))  # yours, already trained
 plain = sum(p.nbytes for p in model.parameters())
-for name in ("0", "2"):  # all that is large
+for name in ("0", "2"):  # the two large layers
     model.set_submodule(name, WithLoRA(model.get_submodule(name)))
 model.to(device)
 for name, parameter in model.named_parameters():
@@ -778,9 +785,11 @@ optimizer = torch.optim.AdamW(trained.values(), lr=1e-2)
 inputs = torch.randn(256, 128, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs[:, :8].sum(dim=1, keepdim=True) / 8
 saved, first = Path(os.environ.get("CHECKPOINT", "train_qlora.pt")), 0
-if saved.exists():  # the adapter alone: the base is where it came from
+if saved.exists():  # the file has the adapter only; the base was built above
     state = torch.load(saved, map_location=device, weights_only=True)
-    model.load_state_dict(state["adapter"], strict=False)
+    found = model.load_state_dict(state["adapter"], strict=False)  # the base is missing
+    strange = {*found.unexpected_keys} | {*found.missing_keys} & {*trained}
+    assert not strange, f"{saved} is not of this model: {sorted(strange)}"
     optimizer.load_state_dict(state["optimizer"])
     first = state["epoch"] + 1
 

@@ -3,9 +3,9 @@
 #
 # - **You need** what a linear layer computes, and `13_memory_of_a_step` for where memory goes.
 # - **It takes** 50 minutes to read and try, about a minute to run.
-# - **What runs where:** everything runs here, in one process, on CPU. Our own GPTQ and AWQ run on a GPU without changes.
-#   The timings are those of this machine's kernels, and a table shows an H200's. The library that we compare with,
-#   NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
+# - **What runs where:** everything runs here, in one process, on the CPU, even if there is a GPU. Only the script at the
+#   end uses a GPU. The timings are those of this machine's kernels, and a table shows an H200's. The library that we
+#   compare with, NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
 # - **Model and text:** all of SmolLM2, on Lincoln's addresses. Rounding harms what a model knows, so the model must know
 #   something. We measure the harm as perplexity on plain prose.
 # - **Links:** before this [52_qlora](52_qlora.ipynb), after it [54_distillation](54_distillation.ipynb), words in the [glossary](../glossary.md).
@@ -79,7 +79,6 @@ show.grid_steps(
 #
 # ### Exercise: codes and scales, group by group
 
-
 # %%
 # %%exercise quantize_groups
 import numpy as np
@@ -102,7 +101,7 @@ print(
     "your codes and the package's: "
     f"{'the same' if same > 0.999 else f'{same:.2%} alike'}"
 )
-assert same > 0.999  # ties may fall either way: yours are in 64 bits
+assert same > 0.999  # ties can round either way: yours computes in 64 bits
 
 # %% [markdown]
 # ## What we start from
@@ -125,16 +124,16 @@ print(
 assert most <= 16
 
 # %% [markdown]
-# A grid like the file's would therefore seem to lose nothing, and asymmetric grids look a little better than they are. We
-# use **symmetric groups of 64**, which have nothing in common with the file's grid. These weights were rounded once
-# already, and we round them again. That is fair if we compare methods. It does not tell us what 4 bits cost a model that
+# A grid like the file's would therefore seem to lose nothing, and asymmetric grids may look better here than on a model
+# that was never rounded. We use **symmetric groups of 64**, which have nothing in common with the file's grid. These
+# weights were rounded once already, and we round them again. That is fair if we compare methods. It does not tell us what 4 bits cost a model that
 # was never rounded. A table from a paper at the end of the lesson answers that question.
 #
 # ## Predict: bytes of a weight
 
 # %%
 # %%guess int4_bytes --unit B
-# int4 in groups of 64, each with a scale of 16 bits: how many bytes for a weight?
+# int4 in groups of 64, each group with a 16-bit scale: how many bytes per weight?
 ...
 
 # %% tags=["nbval-check-output"]
@@ -278,7 +277,7 @@ from workshop.compress.quantize_outliers import INT8_ROWS, int8_product, outlier
 inside = seen[NAMES[2]]
 V = smol.get_submodule(NAMES[2]).weight.detach()
 int8_weight = round_to_nearest(V, INT8_ROWS)
-# the same weights, inputs as they are: what is left is their rounding
+# same int8 weights, unrounded inputs: what differs is the rounding of the inputs
 exact = inside @ int8_weight.dequantize().T
 apart = outlier_columns(inside)
 largest, columns = inside.abs().amax(0), V.abs().amax(0)
@@ -299,14 +298,13 @@ assert of_inputs > 10 > of_weights
 assert off["outlier apart"] < off["all in int8"] / 3
 
 # %%
-steps = inside.abs().amax(1) / 127  # of each position
+steps = inside.abs().amax(1) / 127  # one step for each position
 without = inside[:, ~apart].abs().amax(1) / 127
 predicted = float((steps.square().mean() / without.square().mean()).sqrt())
 gain = off["all in int8"] / off["outlier apart"]
 assert abs(predicted / gain - 1) < 0.05
 assert (inside.abs() / steps[:, None]).round().median() == 1
 beside("outlier_apart", predicted=round(predicted, 1), measured=round(gain, 1))
-
 
 # %% [markdown]
 # At every position the scale has to reach the largest number, which is nearly always the outlier. As a result, half of
@@ -326,7 +324,6 @@ beside("outlier_apart", predicted=round(predicted, 1), measured=round(gain, 1))
 #
 # ### Exercise: one column
 
-
 # %%
 # %%exercise gptq_column
 import numpy as np
@@ -336,8 +333,8 @@ def gptq_column(weight, hessian, j, nearest):
     """The matrix with column j rounded, and the later ones making up for it."""
     moved, later = weight.copy(), slice(j + 1, None)
     moved[:, j] = nearest(weight[:, j])
-    added = moved[:, j] - weight[:, j]  # a number for each row
-    move = ...  # of the later columns: (rows, later columns)
+    added = moved[:, j] - weight[:, j]  # the change, one number per row
+    move = ...  # the change of the later columns: (rows, later columns)
     moved[:, later] += move
     return moved
 
@@ -415,7 +412,7 @@ for inputs in (128, 576):
     began = time.perf_counter()
     mine = by_columns(few.double().numpy(), H.double().numpy(), Grid(4, 64))
     times[inputs] = [time.perf_counter() - began]
-    for _ in range(4):  # the best counts: numpy's threads may still be busy
+    for _ in range(4):  # keep the best: numpy's threads may still be busy
         began = time.perf_counter()
         fast = gptq(few, H, Grid(4, 64)).dequantize()
         times[inputs].append(time.perf_counter() - began)
@@ -448,7 +445,7 @@ size, exact = X.abs().mean(0), X @ W.T
 by_exponent = {}
 for tenth in range(11):
     s = size ** (tenth / 10)
-    s = s / (s.max() * s.min()).sqrt()  # the largest above 1, the smallest below
+    s = s / (s.max() * s.min()).sqrt()  # the largest is now > 1, the smallest < 1
     rounded = round_to_nearest(W * s, Grid(4, 64)).dequantize()
     off = (X / s) @ rounded.T - exact
     by_exponent[tenth / 10] = float(off.norm() / exact.norm())
@@ -591,7 +588,7 @@ for name, (size, score, seconds) in results.items():
 score = {name: result[1] for name, result in results.items()}
 assert abs(score["int8"] / unharmed - 1) < 0.02
 assert score["int4 rtn"] < score["int3 rtn"]
-# no order here: another CPU's sums can turn it over
+# no ranking is asserted: a CPU that sums in another order can reverse it
 for name in ("int4 AWQ", "int4 GPTQ", "int3 GPTQ"):
     assert unharmed < score[name] < 1.2 * score[f"{name[:4]} rtn"]
 harm = {name: 100 * (value / unharmed - 1) for name, value in score.items()}
@@ -626,14 +623,17 @@ assert whole["int4 awq"] < whole["int4 rtn"]
 # %% [markdown]
 # With all layers quantized, rounding to nearest is worse than both, and the difference is far larger than the order of a
 # CPU's sums can cause. Between AWQ and GPTQ, the table shows AWQ ahead at 4 bits and GPTQ ahead at 3. But this is a
-# single run on one computer, and GPTQ by itself varies by half of the difference at 4 bits. The asymmetric grid does well
-# with plain rounding, because it is the file's own kind of grid.
+# single run on one computer, and GPTQ by itself varies by half of the difference at 4 bits.
+#
+# Plain rounding to an **asymmetric** grid comes out as good as GPTQ on a symmetric one, and here even a little better. An
+# asymmetric grid uses all 16 codes, from the smallest number of a group to the largest. It is also the file's own kind of
+# grid. This table cannot tell how much is due to which.
 #
 # What about a model that was never rounded before? For Llama-2-7B, the AWQ paper reports perplexity on WikiText-2, with
 # groups of 128 (Lin et al., AWQ, table 4):
 
 # %% tags=["nbval-check-output"]
-PAPER = {  # round to nearest, GPTQ, AWQ; in 16 bits 5.47
+PAPER = {  # round to nearest, GPTQ, AWQ; 16 bits give 5.47
     "int4": (5.73, 5.69, 5.60),
     "int3": (6.66, 6.43, 6.24),
 }
@@ -651,7 +651,7 @@ for column, (method, short) in enumerate(METHODS.items()):
 eight = whole["int8 rtn"] / whole["fp32"]
 ours["round to nearest"] = {16: 1.0, 8: eight, **ours["round to nearest"]}
 papers["round to nearest"] = {16: 1.0, **papers["round to nearest"]}
-for found in (ours, papers):  # rounding to nearest is the worst, 3 bits are behind 4
+for found in (ours, papers):  # round to nearest is never best; 3 bits are worse
     for method, row in found.items():
         assert row[4] < row[3]
         assert all(row[b] <= found["round to nearest"][b] for b in row), method
@@ -723,7 +723,7 @@ for name, (mine, library) in compared.items():
         f"{name:<26} perplexity by hand {mine:.2f}, by modelopt "
         f"{library:.2f}: {mine / library - 1:+.2%}"
     )
-    assert mine / library - 1 < 0.01  # ours is not worse by 1 %
+    assert mine / library - 1 < 0.01  # ours is worse by less than 1 %
     assert abs(mine / library - 1) < 0.01 or name == "GPTQ, 30 layers"
 
 # %% [markdown]
@@ -790,6 +790,7 @@ for name in ("int8 by hand", "int8 dynamic"):
     one, many = (a / b for a, b in zip(spent["fp32"], spent[name], strict=True))
     print(f"{name}: {one:.1f} and {many:.1f} times as fast as fp32")
 
+
 # %% [markdown]
 # Compare your own numbers with these explanations:
 #
@@ -807,12 +808,20 @@ for name in ("int8 by hand", "int8 dynamic"):
 # "It is smaller" and "it is faster" are two separate claims. The second one needs a kernel, and hardware that supports
 # it.
 #
+# ## Other ways around outliers
+#
+# SmoothQuant moves the size of the outliers from the inputs to the weights (`43_fp8_inference`). QuaRot and SpinQuant
+# *rotate* the inputs and rotate the weights back. The product is unchanged, but an outlier is spread over all features, so
+# inputs and weights can both be rounded to 4 bits. MXFP4 and NVFP4 are floating-point formats of 4 bits with a scale for
+# 32 or 16 neighbors (`11_numbers_and_tensors`).
+#
 # ## Train through the rounding
 #
 # Could the model learn to live with rounded weights during training? *Quantization-aware training* rounds in every
 # forward pass and trains the unrounded weights. The backward pass pretends that there was no rounding (the
 # *straight-through estimator*). We try this on one MLP of the model, in 3 bits. We train it to give the outputs that it
-# gave before rounding, on the address of 1862, and score it on the address of 1861.
+# gave before rounding, on the address of 1862, and score it on the address of 1861. We compare it only with plain
+# rounding. In practice, compare it with GPTQ and AWQ too, since they need no training.
 #
 # The estimator is one line. The forward pass gives the rounded weights, and autograd sees `w` plus a constant.
 
@@ -909,7 +918,6 @@ assert (
     > weight_bytes(model("llama-2-70b"), "int8")
 )
 
-
 # %% [markdown]
 # What about the speed for a single text? Each new token reads all weights once, so the number of tokens a second is at
 # most bandwidth divided by bytes. (Keys and values are read in addition. If the model does not fit on one device, use as
@@ -942,7 +950,7 @@ for label, name in MODELS.items():
 
 # %%
 # %%guess opt_faster
-# OPT-175B for one user on A100s, 3 bits in the place of 16. How many times as fast?
+# OPT-175B for one user on A100s, with 3 bits instead of 16. How many times as fast?
 ...
 
 # %% tags=["nbval-check-output"]
@@ -950,7 +958,7 @@ from workshop.predict.weight_formats import WeightFormat, bytes_read_per_token
 
 opt = model("opt-175b")
 forms = {"16 bits": WeightFormat("fp16", 16)}
-for bits in (4, 3):  # a scale and a zero point for each row, of 16 bits each
+for bits in (4, 3):  # plus a 16-bit scale and a 16-bit zero point for each row
     forms[f"{bits} bits"] = WeightFormat(f"{bits} bits", bits, 0, 16, 16)
 held = {name: weight_bytes(opt, form) / 2**30 for name, form in forms.items()}
 cache = 2 * opt.num_layers * opt.hidden_size * 2 * 2_048 / 2**30
@@ -964,7 +972,7 @@ assert round(cache) == 9
 assert held["4 bits"] > 80 > held["3 bits"] + cache
 
 # %%
-published = {"RTX-A6000": (589, 130), "A100-80GB": (230, 71)}  # milliseconds a token
+published = {"RTX-A6000": (589, 130), "A100-80GB": (230, 71)}  # ms a token: 16, 3 bits
 reached = {}
 for name, paper in published.items():
     speed, least = device(name).memory_bandwidth, []
@@ -1022,14 +1030,15 @@ show.measured_on_gpu("quantized", "one token")
 #
 # This script quantizes to four bits without this workshop. It calibrates, rounds with GPTQ in its fast form, packs two
 # codes into a byte, saves, loads, and compares the outputs on a batch that calibration has not seen. Put your model and
-# your batches in the two places marked "yours".
+# your batches in the two places marked "yours". (As it stands, it expects an `nn.Sequential` whose layers all have a
+# bias, and it quantizes every linear layer, a head included.)
 
 # %%
 import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "to_int4.safetensors")
 
 # %% tags=["script"]
@@ -1159,5 +1168,7 @@ show.recorded_run("53_quantization")
 # - Y. Bengio, N. Léonard, A. Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013, [arXiv:1308.3432](https://arxiv.org/abs/1308.3432).
 # - B. Jacob et al., *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR 2018,
 #   [arXiv:1712.05877](https://arxiv.org/abs/1712.05877).
+# - S. Ashkboos et al., *QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs*, NeurIPS 2024, [arXiv:2404.00456](https://arxiv.org/abs/2404.00456);
+#   Z. Liu et al., *SpinQuant: LLM Quantization with Learned Rotations*, 2024, [arXiv:2405.16406](https://arxiv.org/abs/2405.16406).
 # - R. Pope et al., *Efficiently Scaling Transformer Inference*, 2022, [arXiv:2211.05102](https://arxiv.org/abs/2211.05102): section 2.
 # - NVIDIA Model Optimizer 0.47: github.com/NVIDIA/Model-Optimizer, `modelopt/torch/quantization/model_calib.py`.

@@ -54,7 +54,6 @@ model.config.use_cache = False
 #
 # ### Exercise: the 2:4 mask
 
-
 # %%
 # %%exercise two_of_four
 import numpy as np
@@ -76,7 +75,7 @@ patterns = {
     "2:4": torch.from_numpy(two_of_four(corner.numpy())),
     "structured": (columns > columns.median()).expand(16, 16),
 }
-scores = torch.rand(64, 96)  # no two alike: yours is the package's
+scores = torch.rand(64, 96)  # ties within four are unlikely: one right mask
 assert torch.equal(
     torch.from_numpy(two_of_four(scores.numpy())), mask_of(scores, 0.5, "row", "2:4")
 )
@@ -258,7 +257,7 @@ torch.testing.assert_close(by_blocks, by_columns, atol=1e-4, rtol=1e-4)
 
 # %%
 # %%guess wanda
-# 2:4 by magnitude brought perplexity from 46 to about 1,600. What is it with 2:4
+# 2:4 by magnitude raised perplexity from 46 to about 1,600. What is it with 2:4
 # by Wanda?
 ...
 
@@ -279,7 +278,7 @@ def prune_by(name, prune, *options):
     pruned = copy.deepcopy(model)
     started = time.process_time()
     prune(pruned, calibration, *options)
-    assert sparsity_of(pruned) >= 0.5  # counted, so a GPU has finished too
+    assert sparsity_of(pruned) >= 0.5  # counting waits until a GPU has finished
     seconds = time.process_time() - started
     found[name] = perplexity(pruned)
     print(
@@ -408,8 +407,8 @@ candidates = {
 }
 times = dict.fromkeys(candidates, math.inf)
 threads = torch.get_num_threads()
-torch.set_num_threads(1)  # so that handing out work to threads is not in the times
-for _ in range(50):  # in turns, and the best of each: a busy machine slows all alike
+torch.set_num_threads(1)  # so that the times contain no thread overhead
+for _ in range(50):  # alternate and keep the best: a busy machine slows all alike
     for name, (matrix, inputs) in candidates.items():
         started = time.perf_counter()
         matrix @ inputs
@@ -445,12 +444,14 @@ print(
 )
 assert packed.nbytes * 16 == half.nbytes * 9
 
+
 # %% [markdown]
 # Now the kernel: we prune the three matrices of a feed-forward network of SmolLM2 to 2:4, and run the network once
 # unchanged and once packed (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell
 # times both. On a CPU, or if this PyTorch has no kernel for this GPU, it prints the reason and continues. We do not claim
-# that matrices as small as these get faster: look at the times on your own GPU. (In the GPU's record at the end they did
-# not get faster. Other lessons ran on that GPU at the same time.)
+# that matrices as small as these get faster: look at the times on your own GPU. In the GPU's record at the end, the 2:4
+# network takes many times as long as the dense one. Its time is nearly the same for 128 and for 4,096 tokens, which
+# points to a fixed cost of each call. We do not know its cause. (Other lessons ran on that GPU at the same time.)
 
 
 # %%
@@ -474,7 +475,7 @@ try:
     with torch.no_grad():
         packed_ones = use_sparse_kernels(copy.deepcopy(zeros_in_it))
         output = packed_ones(inputs)
-except (ValueError, RuntimeError) as refused:  # no CUDA; or a torch without the kernel
+except (ValueError, RuntimeError) as refused:  # no CUDA, or a torch without the kernel
     print(refused)
 else:
     with torch.no_grad():
@@ -518,9 +519,9 @@ for name, each in models.items():
     with measure(memory=False) as measured, torch.no_grad():
         each.model(held_out[None, :128])
     counted[name] = measured.flops
-for _ in range(4):  # in turns, and the best of each
+for _ in range(4):  # alternate and keep the best of each
     for name, each in models.items():
-        started = time.process_time()  # what other programs do meanwhile is not in it
+        started = time.process_time()  # processor time, without other programs
         with torch.no_grad():
             each.model(held_out[None, :64])
         seconds[name] = min(seconds[name], time.process_time() - started)
@@ -551,9 +552,13 @@ print(
 assert found["structured"] > found["whole"]
 
 # %% [markdown]
-# The masked model still does all its FLOPs and saves nothing. The cut model gives the same answers, in less time on a
+# The masked model still does all its FLOPs and saves nothing. (On a GPU, the last column is only the time in which the
+# processor launches kernels.) The cut model gives the same answers, in less time on a
 # CPU, and it needs no special kernel. The price is quality. This is why structured pruning is followed by training, best
-# with the whole model as a **teacher** (`54_distillation`).
+# with the whole model as a **teacher** (`54_distillation`). NVIDIA's Minitron models were made in this way: neurons, heads
+# and embedding channels are removed from a large model, and the rest learns from the large one (Muralidharan et al.,
+# 2024). Whole layers can be removed too (*depth pruning*). ShortGPT removes those that change their input least (Men et
+# al., 2024).
 #
 # ## The lottery ticket
 #
@@ -620,8 +625,8 @@ for rounds, published in ((3, 51.3), (6, 26.3), (7, 21.1), (16, 2.9)):
 
 # %%
 # %%guess fresh --unit %
-# All weights: about 89 % of the digits are read. The same zeros as the ticket's,
-# 5 % of the weights left, but fresh first weights: how many percent?
+# With all weights, about 89 % of the digits are read correctly. With the ticket's
+# zeros, 5 % of the weights left, and fresh initial weights: how many percent?
 ...
 
 # %%
@@ -710,17 +715,17 @@ assert round(min(times_dense), 1) == 1
 show.measured_on_gpu("quantized", "2:4")
 
 # %% [markdown]
-# The gain is next to nothing: 1.1 at best, where the data sheet promises 2. Wanda's authors report more for their
-# kernels: LLaMA's linear maps were about 1.6 times as fast. How much faster was the whole model?
+# The gain is next to nothing: 1.1 at best, where the data sheet promises 2. Wanda's authors report more: about 1.6 times for
+# the linear layers of language models. How much faster was a whole model, LLaMA-7B?
 
 # %%
 # %%guess two_four_speed
-# LLaMA-7B with 2:4 in all linear maps, which get 1.6 times as fast by that.
+# LLaMA-7B with 2:4 in all linear maps. (Linear layers get about 1.6 times as fast.)
 # How many times as fast is the whole model?
 ...
 
 # %%
-linear, whole = 1.6, 312 / 251  # milliseconds of LLaMA-7B (Sun et al.)
+linear, whole = 1.6, 312 / 251  # the second: ms of LLaMA-7B (Sun et al.)
 share = (1 - 1 / whole) / (1 - 1 / linear)
 llama = catalogue.model("llama-7b")
 dense, sparse = (forward_floor(llama, h100, 4096, how) for how in ("dense", "2:4"))
@@ -732,9 +737,9 @@ assert 0.45 < share < 0.6
 beside("two_four_speed", predicted=round(floor, 2), measured=round(whole, 2))
 
 # %% [markdown]
-# Out of the possible factor of 2, their kernels reach about 1.6, and the whole model reaches 1.24. If the linear maps of
-# this model gained 1.6, they took only half of its time. The rest, which includes attention and norms, gains nothing from
-# zeros.
+# Out of a possible factor of nearly 2 (for many tokens at once, here on an H100), linear layers reach about 1.6, and the
+# whole model reaches 1.24. The paper's sentence does not say of which model the 1.6 is. If it were LLaMA-7B, its linear
+# layers took only about half of the time. The rest, such as attention and norms, gains nothing from zeros.
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -748,7 +753,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "pruned.pt")
 
 # %% tags=["script"]
@@ -765,7 +770,7 @@ model = nn.Sequential(*layers, nn.Linear(256, 1)).to(device)  # yours
 inputs = torch.randn(512, 64, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.sum(dim=1, keepdim=True) / 8
 linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-del linears["4"]  # the head stays whole
+del linears["4"]  # do not prune the head
 masks = {}
 
 
@@ -786,7 +791,7 @@ def choose():
             norms[name] = given[0].norm(dim=0)
 
         handle = linear.register_forward_pre_hook(note)
-        model(inputs)  # calibrates
+        model(inputs)  # the calibration pass
         handle.remove()
         masks[name] = largest_two(linear.weight.abs() * norms[name])
 
@@ -808,7 +813,7 @@ def train(epochs, rate):
         for batch in order.to(device).split(32):
             loss_of(batch).backward()
             optimizer.step()
-            keep_zeros()  # the moments know nothing of masks
+            keep_zeros()  # AdamW's moments would move the pruned weights
             optimizer.zero_grad()
     return loss_of().item()
 
@@ -843,8 +848,9 @@ show.recorded_run("55_pruning")
 # ## What to take away
 #
 # - Ask first what a zero saves. Unstructured zeros save bytes on disk at best. 2:4 saves 7/16 of the bytes, and up to
-#   half of the time on a GPU that has the kernel (a fifth for LLaMA-7B, as published; next to nothing with PyTorch's
-#   kernels on an H200). Structured pruning saves all FLOPs and bytes that it removes, with ordinary kernels.
+#   half of the time on a GPU that has the kernel (a fifth for LLaMA-7B, as published; next to nothing for large square
+#   matrices with PyTorch's kernels on an H200, and a loss for the small ones of SmolLM2).
+#   Structured pruning saves all FLOPs and bytes that it removes, with ordinary kernels.
 # - How much a weight matters depends on what it is multiplied with. Wanda needs one pass, a few sentences and no
 #   gradient. SparseGPT lets the remaining weights make up for the removed ones, and needs more tokens than a matrix has
 #   inputs.
@@ -858,6 +864,8 @@ show.recorded_run("55_pruning")
 #
 # - S. Han et al., *Learning both Weights and Connections*, 2015, [arXiv:1506.02626](https://arxiv.org/abs/1506.02626).
 # - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023, [arXiv:2306.11695](https://arxiv.org/abs/2306.11695), equation 1, table 3, and what it says of inference speed.
+# - S. Muralidharan et al., *Compact Language Models via Pruning and Knowledge Distillation* (Minitron), 2024,
+#   [arXiv:2407.14679](https://arxiv.org/abs/2407.14679); X. Men et al., *ShortGPT*, 2024, [arXiv:2403.03853](https://arxiv.org/abs/2403.03853).
 # - E. Frantar, D. Alistarh, *SparseGPT*, 2023, [arXiv:2301.00774](https://arxiv.org/abs/2301.00774), algorithm 1.
 # - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021, [arXiv:2104.08378](https://arxiv.org/abs/2104.08378) (2:4 and its bytes).
 # - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, [arXiv:1803.03635](https://arxiv.org/abs/1803.03635), figure 2 and section 2 (in the versions of 2018); with rewinding: J. Frankle et al., 2019, [arXiv:1912.05671](https://arxiv.org/abs/1912.05671).

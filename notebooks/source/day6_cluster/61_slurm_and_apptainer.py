@@ -42,14 +42,14 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 
 # %%
 # %%guess processes
-# Two nodes with four ranks each, as a job. Count the shell that runs the letter,
-# the srun in it, and all that srun starts. How many processes is that?
+# Two nodes with four ranks each, as a job. Count the shell that runs the batch script,
+# its srun, and everything that srun starts. How many processes is that?
 ...
 
 # %%
 # %%guess job_seconds --unit s
-# Four ranks add up one number, as a job on two free nodes. How many seconds pass
-# from handing it in to its end?
+# Four ranks all-reduce one number, as a job on two free nodes. How many seconds pass
+# from submitting the job to its end?
 ...
 
 # %% [markdown]
@@ -86,7 +86,7 @@ print(
 # The cell is an ordinary program, and `--save` writes it to a file.
 
 # %%
-# a private folder that goes when the kernel goes
+# a private folder that is deleted when the kernel ends
 folder = launch.Session.get().directory
 
 # %% tags=["nbval-check-output"]
@@ -178,7 +178,7 @@ def environment(**more: str) -> dict[str, str]:
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_NNODES": "2",
         "SLURM_CPUS_PER_TASK": "1",
-        "PYTHON": sys.executable,  # the workshop's letter asks for it
+        "PYTHON": sys.executable,  # the workshop's batch script uses it
     }
     path = f"{bin_folder}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     return {**os.environ, **told, "PATH": path, **more}
@@ -193,7 +193,7 @@ def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
     )  # fmt: skip
     try:
         printed, _ = job.communicate(timeout=120)
-    finally:  # two torchruns that never met would wait for long
+    finally:  # two torchruns that never meet would wait for a long time
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
     lines = sorted(line.split("; ") for line in printed.splitlines())
@@ -203,7 +203,7 @@ def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
 
 
 # %% tags=["nbval-check-output"]
-port = 20_000 + os.getpid() % 10_000  # Linux hands out those from 32,768 on by itself
+port = 20_000 + os.getpid() % 10_000  # Linux itself assigns ports from 32,768 on
 print(srun_line(2, 4) + "\n")
 yours, above = carried_out(f"head=127.0.0.1 port={port}\n{srun_line(2, 4)}\n")
 print("\n".join(yours))
@@ -213,7 +213,7 @@ assert [line.partition(":")[0] for line in yours] == [
 
 # %% [markdown]
 # You see one world of eight ranks on two nodes. If the two torchruns had not met, there would have been two worlds of four ranks, or none. How many
-# processes were there? We count them:
+# processes were there? We count the script, srun, agents and ranks. (Slurm's own daemons on the nodes come on top.)
 
 # %% tags=["nbval-check-output"]
 levels = [len(set(level)) for level in zip(*above, strict=True)]
@@ -239,7 +239,7 @@ beside("processes", predicted=processes, measured=len(counted))
 # lines for Slurm, which bash reads as comments:
 
 # %% tags=["nbval-check-output"]
-FAST = "/fast/ada"  # ada's folder on the centre's file system, which every node sees
+FAST = "/fast/ada"  # ada's folder on a file system that every node sees
 centre = replace(
     read_site(ROOT / "examples/sites/slurm-apptainer.toml"),
     jobs=f"{FAST}/jobs",
@@ -250,7 +250,7 @@ centre = replace(
 
 def letter(site: SiteSpec, program: str = "who.py", **asked) -> str:
     """The batch script of a program on two nodes of four ranks at this site."""
-    # interface, cache, offline: what the ranks must know of it
+    # what the ranks must know about the site: interface, cache, offline or not
     known = site_environment(site, one_node=False)
     job = Job(
         "who", program, nnodes=2, nproc_per_node=4, time="00:05:00", environment=known,
@@ -359,6 +359,42 @@ print("\n".join(line for line in lines if line.startswith(("export ", "unset "))
 # over which they send if there is no InfiniBand. If there is, NCCL finds the InfiniBand cards by itself: `NCCL_IB_HCA` chooses among them, and
 # `NCCL_DEBUG=INFO` shows which ones it uses. If you name an interface that the other nodes cannot reach, the ranks wait forever.
 #
+# ### The image
+#
+# Where does the container come from? You write a *definition file*: a base image, the files to copy into it, and the commands that install the
+# rest. Here are the main lines of the workshop's own file:
+
+# %%
+CORE = {
+    "Bootstrap": "",
+    "%arguments": "BASE=",
+    "%files": " workshop /",
+    "%post": ("-m venv", "--editable"),
+    "%test": "doctor",
+    "%runscript": "exec ",
+}
+definition = ROOT / "apptainer.def"
+text = definition.read_text() if definition.is_file() else ""
+for part in re.split(r"(?m)^(?=%)", text):  # the header, then each section
+    words = CORE.get(re.match(r"%?\w*", part)[0])
+    if words is not None:
+        head, *rest = part.strip().splitlines()
+        wanted = (words,) if isinstance(words, str) else words
+        rest = [line for line in rest if not line.lstrip().startswith("#")]
+        kept = [line for line in rest if any(word in line for word in wanted)]
+        print("\n".join([head, *kept]))
+if not text:
+    print("apptainer.def is in the repository, and this is another copy of the lessons")
+
+# %% [markdown]
+# `apptainer build workshop.sif apptainer.def` carries it out, and the result is a single file. A build changes files of the system, so it needs root
+# or *fakeroot*: you are then root only inside the image (`--fakeroot`; newer versions use it by themselves where the administrator allows it).
+# If the login nodes refuse, build the image on a Linux machine of your own and copy the file. Then test on a node that the container sees the GPUs:
+#
+# ```
+# srun --gpus 1 apptainer exec --nv workshop.sif nvidia-smi
+# ```
+#
 # ### Another place, the same cell
 #
 # What changes when you move from this center to a Slurm without containers? The cell stays the same, and only some lines of the letter differ:
@@ -378,12 +414,13 @@ for line in sorted(after - before):
 # BLOOM, with 176 billion parameters, was trained with such a letter, and
 # [it is public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm). You are now able to read it.
 # It asks for 48 nodes with 8 GPUs each and for 100 hours, with `--ntasks-per-node=1` and 64 cores per task. Its `srun` has `--kill-on-bad-exit=1`
-# and starts `torch.distributed.run` with a c10d rendezvous on the first node in the job's list. How many ranks and processes is that, by your count?
+# and starts `torch.distributed.run` with a c10d rendezvous on the first node in the job's list. How many ranks is that, and how many processes, by
+# the same count (script, srun, agents, ranks)?
 
 # %% tags=["nbval-check-output"]
 nodes, gpus = 48, 8
-tensor, pipeline, data = 4, 12, 8  # how the model was cut, by the run's notes
-assert nodes * gpus == tensor * pipeline * data == 384  # GPUs, by its paper
+tensor, pipeline, data = 4, 12, 8  # how the model was split, from the run's notes
+assert nodes * gpus == tensor * pipeline * data == 384  # GPUs, as in its paper
 print(f"{nodes * gpus} ranks, {1 + 1 + nodes + nodes * gpus} processes")
 
 # %% [markdown]
@@ -430,14 +467,14 @@ def handed_in() -> dict:
     if why := slurm_here():
         return {**recorded["two_nodes"], "from": f"recorded run ({why})"}
     wanted = Job("lesson-61", "", nnodes=2, nproc_per_node=2, gpus_per_node=0)
-    try:  # a centre may want an account, or GPUs in every job
+    try:  # a center may require an account, or GPUs in every job
         print(slurm.check_script(jobs.try_out(wanted, current_site())))
     except slurm.SlurmError as error:
         return {**recorded["two_nodes"], "from": f"recorded run ({error})"}
     watched = Watched()
     try:
         result = jobs.submit((folder / "who.py").read_text(), wanted).follow(watched)
-    except TimeoutError as error:  # the job was cancelled
+    except TimeoutError as error:  # the job was canceled
         return {**recorded["two_nodes"], "from": f"recorded run ({error})"}
     reports = [dict(result[rank]) for rank in range(4)]
     return {
@@ -528,6 +565,15 @@ for word in ("Priority", "PartitionTimeLimit", "ReqNodeNotAvail"):
 # One of these waits never ends by itself, so look at the reason before you go home. The stop button removes a waiting job from the queue, and ends a
 # running one. So does closing the notebook. With `--detach` the job continues on its own, and `workshop jobs` finds it again.
 #
+# In a terminal, four commands do the same. (Not every center has installed `seff`.)
+#
+# | Command | What it does |
+# | --- | --- |
+# | `squeue --me` | lists your waiting and running jobs, with the reason of each wait |
+# | `scancel 1234` | removes job 1234 from the queue, or ends it |
+# | `sacct -j 1234 --format=JobID,State,ExitCode,Elapsed,MaxRSS` | tells how a job ended, how long it took, and its memory |
+# | `seff 1234` | tells what share of its cores and memory a finished job used |
+#
 # ## When it is thrown out
 #
 # Time limits are short if many people share the nodes, and an urgent job may take your nodes. With `--requeue`, Slurm puts your job back into the
@@ -565,7 +611,7 @@ assert starts == 3
 # %%
 # %%guess step_8 --choices same,other
 # Four ranks on two nodes save after every second step. After step 4 a more urgent job
-# takes both nodes. Is the loss of step 8 the one that a run without a break has?
+# takes both nodes. Is the loss at step 8 the same as in a run without a break?
 ...
 
 # %%
@@ -649,7 +695,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.sum(dim=1, keepdim=True) / 8
 saved, first = Path(os.environ.get("CHECKPOINT", "train_until_told.pt")), 0
-if saved.exists():  # the second start of a job, or of you
+if saved.exists():  # an earlier start has left a checkpoint
     state = torch.load(saved, map_location=device, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
@@ -671,7 +717,7 @@ for epoch in range(first, int(os.environ.get("EPOCHS", first + 3))):
     dist.all_reduce(total)
     told = Path(os.environ.get("STOP", "stop")).exists()
     stop = torch.tensor([int(told)], device=device)
-    dist.broadcast(stop, 0)  # one rank looks, or some would go on without the others
+    dist.broadcast(stop, 0)  # rank 0 decides, so that all ranks stop together
     if rank == 0:
         print(f"epoch {epoch}: mean loss {total.item() / ranks:.3g}", flush=True)
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -680,12 +726,17 @@ for epoch in range(first, int(os.environ.get("EPOCHS", first + 3))):
         beside.replace(saved)
     if stop.item():
         break
-dist.barrier()  # nobody leaves before the file is written
+dist.barrier()  # all ranks wait until the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
 # Now the complete letter. Five minutes before the limit, Slurm sends it a signal (`--signal=B:USR1@300`; `B` stands for batch, the shell that runs
-# the letter). The shell creates the file, waits until the ranks have saved and ended, and then asks Slurm to put the job back into the queue.
+# the letter). The signal may come up to a minute earlier. The shell creates the file, waits until the ranks have saved and ended, and then asks
+# Slurm to put the job back into the queue.
+#
+# Why does `srun` end in `&`, and why is there a `wait` twice? While a command runs in the foreground, bash runs no `trap`: the signal would take
+# effect only after `srun` has ended. A signal interrupts `wait`, however. So the first `wait` ends with the ranks or with the signal, and the second
+# waits for the ranks after a signal.
 #
 # The letter returns the exit status of the ranks. This status tells Slurm whether the job failed, and whether another job that waits for its success
 # (`--dependency=afterok`) may begin. The file's name contains the job's number; otherwise one job would stop the others in this folder. (BLOOM also
@@ -747,7 +798,7 @@ def start(epochs, signal_at=None):
         for line in job.stdout:
             printed.append(line)
             if line.startswith(f"epoch {signal_at}:"):
-                job.send_signal(signal.SIGUSR1)  # five minutes are left
+                job.send_signal(signal.SIGUSR1)  # as Slurm would near the time limit
     finally:
         limit.cancel()
         if job.poll() is None:
@@ -803,11 +854,12 @@ assert not (folder / "requeued").exists()
 #
 # ## Sources
 #
+# - GNU Bash, manual page `bash(1)`, section *Signals*.
 # - Slurm Workload Manager, manual pages `sbatch(1)`, `srun(1)`, `squeue(1)` (job states and reasons), `slurm.conf(5)`; *Job Exit Codes*,
 #   slurm.schedmd.com/job_exit_code.html; release notes of 22.05 (srun and `--cpus-per-task`).
 # - NVIDIA, *NCCL User Guide*, *Environment Variables* (`NCCL_SOCKET_IFNAME`, `NCCL_IB_HCA`).
 # - PyTorch documentation, *torchrun (Elastic Launch)*, rendezvous with the c10d backend.
-# - Apptainer User Guide, *Bind Paths and Mounts*, *Environment and Metadata*, *GPU Support*.
+# - Apptainer User Guide, *Definition Files*, *Fakeroot feature*, *Bind Paths and Mounts*, *Environment and Metadata*, *GPU Support*.
 # - T. Le Scao et al., *BLOOM*, 2022, [arXiv:2211.05100](https://arxiv.org/abs/2211.05100) (384 GPUs); github.com/bigscience-workshop/bigscience,
 #   `train/tr11-176B-ml/`: `tr11-176B-ml.slurm` (the letter) and `README.md` (48 nodes, how the model was cut, 105 s a step, the limit of 100 hours,
 #   the kill switch).

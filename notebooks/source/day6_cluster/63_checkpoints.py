@@ -26,7 +26,7 @@ from workshop.exercises import beside
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
 
-room = tempfile.TemporaryDirectory(prefix="checkpoints-")  # goes with the kernel
+room = tempfile.TemporaryDirectory(prefix="checkpoints-")  # deleted with the kernel
 folder = Path(room.name)
 
 # %% [markdown]
@@ -110,9 +110,9 @@ tokens = torch.randint(8_192, (2, 64), device=device)
 model(tokens, tokens).backward()
 optimizer.step()
 
-weights, moments = get_state_dict(model, optimizer)  # names -> each rank's own part
+weights, moments = get_state_dict(model, optimizer)  # name -> this rank's part of it
 dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=sharded)
-report(checksum=checksum(weights, moments))  # of the whole, for later
+report(checksum=checksum(weights, moments))  # of the whole state, to compare later
 dist.destroy_process_group()
 
 # %%
@@ -260,8 +260,8 @@ PARTS = {  # name: how to take it, how to put it back
 
 # %%
 # %%guess no_schedule
-# Everything is restored but the schedule of the learning rate. Which of the four losses
-# is the first that differs: 1, 2, 3 or 4?
+# Everything is restored except the learning rate's schedule. Which of the four losses
+# is the first to differ: 1, 2, 3 or 4?
 ...
 
 # %%
@@ -363,13 +363,13 @@ torch.save({"first": first, "rows": parts[rank].clone()}, f"{by_hand}/{rank}.pt"
 
 matrix = distribute_tensor(whole, init_device_mesh("cpu", (4,)), [Shard(0)])
 dcp.save({"matrix": matrix}, checkpoint_id=f"{by_hand}/dcp")
-dist.barrier()  # nobody leaves while others still look for it
+dist.barrier()  # no rank exits while another still uses the group
 dist.destroy_process_group()
 
 # %%
 # %%guess files_read
 # Two ranks load the matrix, five rows each. How many of the four files does the
-# second one need?
+# second rank need?
 ...
 
 # %%
@@ -390,7 +390,7 @@ mine, read = torch.empty(high - low, 4), []
 for number, path in enumerate(sorted(Path(by_hand).glob("*.pt"))):
     part = torch.load(path)
     begin, end = part["first"], part["first"] + len(part["rows"])
-    a, b = max(low, begin), min(high, end)  # what this file and I have in common
+    a, b = max(low, begin), min(high, end)  # the rows of this file that this rank needs
     if a < b:
         mine[a - low : b - low] = part["rows"][a - begin : b - begin]
         read.append((number, a, b))
@@ -447,7 +447,7 @@ torch.manual_seed(99)
 model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-weights, moments = get_state_dict(model, optimizer)  # names -> a half on each rank
+weights, moments = get_state_dict(model, optimizer)  # name -> this rank's half of it
 report(before=checksum(weights, moments))
 dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=sharded)
 set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
@@ -469,8 +469,8 @@ print("every weight and both its moments, to the last bit")
 
 # %%
 # %%guess on_two --choices bits,rounding
-# Two ranks with FSDP go on from what four have saved. Are their losses those of the
-# unbroken run to the last bit, or only to rounding?
+# Two FSDP ranks continue from what four ranks saved. Are their losses equal to those
+# of the unbroken run to the last bit, or only up to rounding?
 ...
 
 # %%
@@ -513,11 +513,11 @@ for name, found in resumed.items():
     assert found.first_step == 4
     apart = max(abs(a - b) for a, b in zip(found.losses, unbroken[4:], strict=True))
     exact = name == "FSDP on four"
-    print(
-        f"{name:<21} goes on at step 4: equal "
-        f"{'to the last bit' if exact else 'to 1e-5'}"
-    )
     assert apart == 0 if exact else apart < 1e-5
+    print(
+        f"{name:<21} goes on at step 4: "
+        f"{'equal to the last bit' if exact else 'less than 1e-5 apart'}"
+    )
 assert resumed["FSDP on four"].losses == unbroken[4:]
 
 # %%
@@ -604,7 +604,8 @@ assert "zip" in said or "EOF" in said, said
 # %% [markdown]
 # Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make such a failure harmless. Write to a file *beside* the last one,
 # make sure that all of it is on the disk, and then *rename* it. A rename happens completely or not at all. Here is the same state, killed at the
-# same place:
+# same place. (This tests the first habit and the third. The second is for a machine that crashes: what a killed process has written is still in the
+# kernel's memory and reaches the disk later.)
 
 # %%
 careful = folder / "careful.pt"
@@ -615,6 +616,9 @@ with open(partial, "wb") as file:
     file.flush()
     os.fsync(file.fileno())  # on the disk, not only in the kernel's memory
 os.replace(partial, where)
+names = os.open(os.path.dirname(where), os.O_RDONLY)
+os.fsync(names)  # the new name, too
+os.close(names)
 """
 
 
@@ -702,8 +706,8 @@ print(f"with the losses of the unbroken run, to the last bit; {halves} halves ar
 
 # %%
 # %%guess standstill --unit %
-# Of the time that a plain save takes: in what share of it does training still stand
-# still, if the save is asynchronous?
+# Training stops during a plain save. For what share of that time does it still stop
+# if the save is asynchronous?
 ...
 
 # %%
@@ -723,7 +727,7 @@ from workshop.models.gpt import GPT, GPTConfig
 from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
-# the background must not mix its messages with training's
+# the background save must not mix its messages with those of training
 of_its_own = dist.new_group(backend="gloo")
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
@@ -758,7 +762,7 @@ for attempt in range(3):
     )
     still["asynchronous"].append(time.perf_counter() - begin)
     then = {name: part.to_local().clone() for name, part in state()["model"].items()}
-    step()  # the weights move while the old ones are being written
+    step()  # the weights change while the old ones are being written
     future.result()
     still["until written"].append(time.perf_counter() - begin)
 
@@ -822,7 +826,7 @@ from workshop.facts import catalogue
 bloom = catalogue.model("bloom-176b").num_params
 in_all, in_bf16 = (4 + 8 + 2) * bloom / 2**40, 2 * bloom / 2**30
 print(f"predicted: {in_all:.2f} T in all, {in_bf16:.1f} G of them the bf16 weights")
-assert math.ceil(10 * in_all) == 23  # du rounds up, to a tenth below ten
+assert math.ceil(10 * in_all) == 23  # du rounds up (below ten: to the next tenth)
 assert math.ceil(in_bf16) == 329
 assert round(14 * bloom / 1e12, 2) == 2.47
 assert 60e9 < 14 * bloom / 40 < 65e9
@@ -873,9 +877,10 @@ Table(
 # %% [markdown]
 # ## Tomorrow's script
 #
-# This script does all of it without this workshop. It saves in the background, each checkpoint in a separate folder. Any number of ranks can load a
-# checkpoint, and the data are a function of the epoch number. Start it with `torchrun --nproc-per-node 8 train_and_save.py`; start it again, and it
-# continues. `dcp` writes `.metadata` last and with a rename, so a folder that contains this file is complete.
+# This script saves in the background without this workshop, each checkpoint in a separate folder, and keeps the last two. Any number of ranks can
+# load one. Only weights and moments are saved: the learning rate is constant, the data are a function of the epoch number, and no step draws random
+# numbers. Start it with `torchrun --nproc-per-node 8 train_and_save.py`; start it again, and it continues. `dcp` writes `.metadata` last and with a
+# rename, so a folder that contains this file is complete.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_and_save")
@@ -883,6 +888,7 @@ os.environ["CHECKPOINT"] = str(folder / "train_and_save")
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/train_and_save.py
 import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -893,7 +899,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group()
-background = dist.new_group(backend="gloo")  # for what a save has to agree on
+background = dist.new_group(backend="gloo")  # carries the messages of a save
 rank, ranks = dist.get_rank(), dist.get_world_size()
 device = torch.device("cpu")
 if torch.cuda.is_available():
@@ -908,21 +914,37 @@ fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 saved, first = Path(os.environ.get("CHECKPOINT", "train_and_save")), 0
 
-whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]
-if whole:
+
+def complete():
+    """The epochs whose checkpoints are complete, in order."""
+    return sorted(int(path.parent.name) for path in saved.glob("*/.metadata"))
+
+
+def finish(writing):
+    """Wait until a checkpoint is complete, then delete all but the last two."""
+    writing.result()
+    if rank == 0:
+        for old in complete()[:-2]:
+            shutil.rmtree(saved / str(old))
+
+
+# rank 0 chooses for all: on a network file system, ranks may see different folders
+last = [max(complete(), default=None)]
+dist.broadcast_object_list(last, src=0, group=background)
+if last[0] is not None:
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=saved / str(max(whole)))
+    dcp.load(state, checkpoint_id=saved / str(last[0]))
     weights, moments = state["model"], state["optimizer"]
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-    first = max(whole) + 1
+    first = last[0] + 1
 
 writing = None
 for epoch in range(first, first + 3):
     order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
     total = torch.zeros(1, device=device)
     for batch in order.to(device).split(32):
-        mine = batch[rank::ranks]  # of the same batch, on any number of ranks
+        mine = batch[rank::ranks]  # this rank's part of the same global batch
         loss = (model(inputs[mine]) - targets[mine]).square().mean()
         loss.backward()
         optimizer.step()
@@ -932,12 +954,12 @@ for epoch in range(first, first + 3):
     if rank == 0:
         print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}")
     if writing is not None:
-        writing.result()  # one save ends before the next begins
+        finish(writing)  # one save ends before the next begins
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
     where = saved / str(epoch)
     writing = dcp.async_save(state, checkpoint_id=where, process_group=background)
-writing.result()  # only now is the last one a checkpoint
+finish(writing)  # only now is the last checkpoint complete
 dist.destroy_process_group()
 
 # %% [markdown]
@@ -948,6 +970,9 @@ again = launch.torchrun(launch.Script(folder / "train_and_save.py"), 1).text
 print(again, end="")
 assert "epoch 3" in again
 assert "epoch 0" not in again
+kept = sorted(path.name for path in (folder / "train_and_save").iterdir())
+print("kept:", kept)
+assert kept == ["4", "5"]
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.

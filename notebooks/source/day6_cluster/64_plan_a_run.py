@@ -24,7 +24,7 @@ from workshop.facts.units import format_bytes, format_seconds
 # %%
 # %%guess run_days --unit days
 # 70 billion parameters, 15 trillion tokens, 1,024 H100s: how many days of computing?
-# Only a feeling, before any formula.
+# Just your gut feeling, before any formula.
 ...
 
 # %% [markdown]
@@ -88,7 +88,7 @@ beside("bloom_days", predicted=again.days, measured=bloom.days)
 # peak that the same authors reached with LLaMA-65B.
 
 # %% tags=["nbval-check-output"]
-# one entry of the catalogue is an estimate, and not a run
+# leave out the one entry that is an estimate, not a run
 happened = tuple(run for run in reproduce_all() if run.run.spec is not None)
 reproduced_table(happened)
 
@@ -99,7 +99,7 @@ show.predicted_and_published(happened)
 assert abs(reproduce("llama-65b").days - 21) < 0.3  # published: 21 days on 2,048 A100
 assert -0.10 < reproduce("llama-2-70b").deviation < 0  # published: 1,720,320 hours
 assert all(abs(run.deviation) < 0.15 for run in happened)
-# our own question, as a lecture answers it: 144 days at half the peak
+# a lecture's answer to our own question: 144 days at half the peak
 assert round(reproduce("70b-on-1024").days) == 144
 deviations = sorted(abs(run.deviation) for run in happened)
 typical = deviations[len(deviations) // 2]
@@ -109,7 +109,7 @@ of_65b = reproduce("llama-65b").mfu
 assert round(of_65b, 2) == 0.49
 better = of_65b * (1 + reproduce("llama-13b").deviation)  # what LLaMA-13B reached
 assert round(better, 2) == 0.54
-opt = training_run("opt-175b")  # its days, if its rate counted no recomputation
+opt = training_run("opt-175b")  # how many days, if its rate counts no recomputation?
 useful, done = flops_per_token(opt, "model"), flops_per_token(opt)
 assert round(reproduce("opt-175b").days * useful / done) == 26
 print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
@@ -173,8 +173,8 @@ assert 0.15 < 1 - newer.seconds / 105 < 0.25
 assert 0 < rate / 400 - 1 < 0.1
 
 # %% [markdown]
-# The time model was fitted to published runs, and those of 405B are among them. What does it predict if we leave these rows out of the fit? The
-# package contains a table of such results:
+# The time model was fitted to published runs. Those of 405B are among them, and so is BLOOM's search for its layout. What does it predict if we leave
+# the rows of 405B out of the fit? The package contains a table of such results:
 
 # %% tags=["nbval-check-output"]
 import csv
@@ -222,9 +222,11 @@ def gpus_for_deadline(
 
 # %% tags=["nbval-check-output"]
 llama = catalogue.model("llama-3-70b")
-ends = llama.vocab_size * llama.hidden_size  # the embedding, and the head: not tied
+ends = llama.vocab_size * llama.hidden_size  # of the embedding and of the head (untied)
 params = {"embedding": ends, "layers": llama.num_params - 2 * ends, "head": ends}
 sheet = {"bf16": 989e12, "bf16 sparse": 1979e12}
+products = 6 * (params["layers"] + params["head"])  # FLOPs of a token
+attention = 12 * llama.num_layers * 4_096 * llama.hidden_size
 for days in (60, 120, 180):
     print(
         f"15T tokens in {days:>3} days at 45 %: "
@@ -234,6 +236,15 @@ print(
     "the same in 180 days, with the peak for sparse matrices: "
     f"{gpus_for_deadline(params, 15e12, 180, {'bf16': 1979e12}, 0.45):,}"
 )
+without = 0.45 * products / (products + attention)
+counted = gpus_for_deadline(params, 15e12, 180, sheet, without)
+print(f"the same in 180 days, if the 45 % count attention: {counted:,} H100")
+print(f"({attention / products:.1%} more FLOPs, so {without:.1%} without attention)")
+assert 1.05 < counted / gpus_for_deadline(params, 15e12, 180, sheet, 0.45) < 1.1
+
+# %% [markdown]
+# **Count an MFU as you count the FLOPs.** The function leaves attention out, so its `mfu` must leave it out as well. Many published MFUs include it,
+# and so does the planner's below. If you put such a rate into the function, the run ends about two weeks late.
 
 # %% [markdown]
 # ## The layout
@@ -288,9 +299,9 @@ stages = {
 show.memory_by_part(stages, cap=memory.capacity, compare=False)
 
 # %% tags=["nbval-check-output"]
-# The picture shows what tensors take. Torch's allocator holds more: blocks that are
-# partly used. And the driver's context and NCCL's buffers lie outside of it. The plan
-# counts all of it, for that is what must fit.
+# The picture shows the memory of tensors. Torch's allocator holds more, because some of
+# its blocks are only partly used. The driver's context and NCCL's buffers come on top.
+# The plan counts all of this, because all of it must fit.
 for what, sizes in {
     "tensors": memory.allocated,
     "held by the allocator": memory.reserved,
@@ -336,7 +347,7 @@ PRICE_PER_GPU_HOUR = 2.00  # yours; 2.00 is an example, not an offer
 whole = cost_of_seconds(
     days * 86_400, h100s, terms=Terms(price_per_hour=PRICE_PER_GPU_HOUR)
 )
-assert round(6.4e6 / whole.device_hours, 1) == 1.5  # the card of Llama 3 70B
+assert round(6.4e6 / whole.device_hours, 1) == 1.5  # from Llama 3 70B's model card
 whole
 
 # %% [markdown]
@@ -429,7 +440,7 @@ show.goodput_by_interval(minutes, kept, dotted)
 
 # %%
 shares = kept["1,024 GPUs"]
-top = minutes[shares.index(max(shares))]  # of the curve, which steps by a fifth
+top = minutes[shares.index(max(shares))]  # of these points, each a fifth above the last
 beside("save_every", predicted=dotted["1,024 GPUs"], calculated=top)
 
 # %% [markdown]
@@ -458,39 +469,56 @@ assert max(half) - min(half) < 0.01  # half the interval, and double
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.tokens import (
+    BESIROGLU,
+    HOFFMANN,
     compute_optimal,
     fitted_loss,
-    served_to_break_even,
     tokens_for_loss,
 )
 
 rule = compute_optimal(6 * 70e9 * TOKENS)
 print(
-    "70B on 15T tokens:        214 tokens a parameter, "
-    f"fitted loss {fitted_loss(70e9, TOKENS):.3f}"
+    f"by the rule, for the same FLOPs: {rule.params / 1e9:.0f}B on "
+    f"{rule.tokens / 1e12:.1f}T tokens"
 )
-print(
-    f"same FLOPs, 20 a parameter: {rule.params / 1e9:.0f}B on "
-    f"{rule.tokens / 1e12:.1f}T, fitted loss "
-    f"{fitted_loss(rule.params, rule.tokens):.3f}"
-)
-loss = fitted_loss(70e9, TOKENS)
-print(f"\nmodels of that same loss {loss:.3f}:")
-for number in (60e9, 70e9, 100e9, 150e9):
-    needed = tokens_for_loss(number, loss)
-    print(
-        f"{number / 1e9:4.0f}B on {needed / 1e12:4.1f}T tokens: "
-        f"{number * needed / (70e9 * TOKENS):4.0%} of the "
-        f"training, {number / 70e9:4.0%} of the use"
-    )
-paid = served_to_break_even((60e9, tokens_for_loss(60e9, loss)), (70e9, TOKENS))
-print(f"60B instead of 70B is paid back after {paid / 1e12:.0f} trillion tokens of use")
+share = {}
+for name, fit in (("Hoffmann", HOFFMANN), ("Besiroglu", BESIROGLU)):
+    loss = fitted_loss(70e9, TOKENS, fit)
+    by_rule = fitted_loss(rule.params, rule.tokens, fit)
+    print(f"\n{name} et al.'s fit: loss {loss:.3f} for 70B on 15T")
+    print(f"  {by_rule:.3f} by the rule; models of the same loss {loss:.3f}:")
+    for number in (60, 70, 100, 150):
+        needed = tokens_for_loss(1e9 * number, loss, fit)
+        share[name, number] = 1e9 * number * needed / (70e9 * TOKENS)
+        print(
+            f"  {number:3}B on {needed / 1e12:4.1f}T tokens: "
+            f"{share[name, number]:4.0%} of the training, {number / 70:4.0%} of the use"
+        )
+    share[name, "rule"] = by_rule - loss
 
 # %% [markdown]
-# By this fit the rule gains nothing here (70B on its many tokens even ends a little lower). The same loss costs nearly the same training from 60 to
-# 150 billion parameters: this optimum is flat, too. So choose a small model within this range, because **every later use is cheaper**. This is the
-# reason for Llama's long training. (The fit is from 2022 and from small models, and errors were found in it. Use it only to compare models of
-# similar size.)
+# The first fit is that of Hoffmann et al. themselves. Besiroglu et al. (2024) found an error in it, and fitted the same runs again. **The two fits
+# disagree about our question.** By the first, the rule gains nothing, and the same loss costs nearly the same training from 60 to 150 billion
+# parameters. By the second, the rule ends a little lower, and a model of 150 billion needs three fifths of the training that 70 billion need.
+
+# %% tags=["nbval-check-output"]
+from workshop.predict.tokens import served_to_break_even
+
+for name, fit in (("Hoffmann", HOFFMANN), ("Besiroglu", BESIROGLU)):
+    loss = fitted_loss(70e9, TOKENS, fit)
+    large = (150e9, tokens_for_loss(150e9, loss, fit))
+    paid = served_to_break_even((70e9, TOKENS), large)
+    print(f"{name:<9} 70B, not 150B: paid back after {paid / 1e12:.0f}T tokens of use")
+assert share["Hoffmann", "rule"] > 0 > share["Besiroglu", "rule"]
+assert all(0.96 < share["Hoffmann", size] < 1.05 for size in (60, 70, 100, 150))
+assert 0.57 < share["Besiroglu", 150] < 0.62
+assert 1 < paid / TOKENS < 1.15
+assert share["Besiroglu", 60] > 1.25
+
+# %% [markdown]
+# Both fits agree on what counts if the model will be used a lot: **every use of the smaller model is cheaper**. By the second fit, Llama's long
+# training is expensive, and it is paid back only after about as many tokens of use as it was trained on. (Both fits are from models of up to 16
+# billion parameters. Use them only to compare models of similar size.)
 #
 # ## What if?
 #
@@ -533,7 +561,7 @@ assert (
 )
 assert 1.2 < ends_in["a network an eighth as fast"] / ends_in["as planned"] < 1.3
 assert 2.2 < ends_in["10 Gbit/s Ethernet"] / ends_in["as planned"] < 2.4
-# what the model promises on A100s, over what LLaMA-65B had there
+# MFU that the time model predicts on A100s, over the MFU of LLaMA-65B
 assert 1.2 < found.mfu / reproduce("llama-65b").mfu < 1.35
 Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), rows)
 
@@ -556,9 +584,9 @@ Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), 
 
 # %%
 # %%guess more_traffic
-# Along the axis over which the state is sharded the plan sums gradients and gathers
-# weights once a step, both in 16 bits. Our engine gathers weights in 16 bits and sums
-# gradients in fp32 for each of 16 micro-batches. How many times as many bytes?
+# Along the axis that shards the state, the plan sums gradients and gathers weights once
+# per step, both in 16 bits. Our engine gathers weights in 16 bits and sums gradients in
+# fp32, for each of 16 micro-batches. How many times as many bytes does it send?
 ...
 
 # %%
@@ -617,7 +645,7 @@ ready.step()
 # %%
 begin = ("broadcast", "scatter")  # before the first step
 in_a_quarter = [row for row in rank_1000.traffic if row.name not in begin]
-# ZeRO-1 sums gradients over the data axis, FSDP2 over the shard axis: here it is one
+# ZeRO-1 sums gradients over the data axis, FSDP2 over shard: here both are one axis
 on_paper = [
     replace(row, axis="shard" if row.axis == "data" else row.axis)
     for row in predict_traffic(best.run).on_stage(stage).traffic
@@ -647,7 +675,7 @@ for axis, size in quarter.items():
         assert 0 < found[axis] / size - 1 < 0.02
     else:
         assert found[axis] == size
-card = h100s.inter.bytes_per_second  # each GPU has an InfiniBand card of its own
+card = h100s.inter.bytes_per_second  # each GPU has its own InfiniBand card
 seconds = whole_step["shard"] / card
 print(
     f"over {card / 1e9:.0f} GB/s the shard axis alone takes {seconds:.1f} s; "
@@ -755,7 +783,7 @@ Table(("", "plan", "from"), page)
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # goes when the kernel goes
+folder = launch.Session.get().directory  # deleted when the kernel stops
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/plan.py
@@ -764,26 +792,28 @@ from math import ceil, sqrt
 PARAMS, LAYERS, WIDTH, TOKENS, SEQ_LEN = 70.6e9, 80, 8_192, 15e12, 4_096  # yours
 VOCAB = 128_256
 GPUS, PEAK, CAPACITY = 1_024, 989e12, 80e9  # dense bf16, not the sheet's sparse
-MFU = 0.448  # measured on your code for a day, or it is a hope
-TENSOR, PIPELINE, BATCH = 4, 4, 1_024  # sequences a step
-PRICE = 2.00  # of a GPU hour
+MFU = 0.448  # measure it on your code for a day; until then it is a hope
+TENSOR, PIPELINE, CHUNKS, BATCH = 4, 4, 4, 1_024  # chunks per rank; sequences per step
+PRICE = 2.00  # per GPU hour
 STORAGE, RESTART, HOURS_BETWEEN = 20e9, 600, 50_700  # bytes/s, s, GPU hours
 
-# time: six FLOPs a weight and token (an embedding is looked up), and attention,
-# counted whole, as most published MFUs count it: then MFU must be counted so, too
+# time: six FLOPs per weight and token (an embedding is only looked up), plus attention,
+# not halved for the causal mask, as in many published MFUs; count your MFU that way too
 flops_per_token = 6 * (PARAMS - VOCAB * WIDTH) + 12 * LAYERS * SEQ_LEN * WIDTH
 days = TOKENS * flops_per_token / (GPUS * PEAK * MFU) / 86_400
 step = BATCH * SEQ_LEN * flops_per_token / (GPUS * PEAK * MFU)
 
-# memory of the fullest rank: weights and gradients of its part, state sharded over data
+# memory of a rank: weights and gradients of its part, Adam's state sharded over data
 data = GPUS // TENSOR // PIPELINE
 part = PARAMS / TENSOR / PIPELINE
 state = (2 + 4) * part + 12 * part / data  # bf16 weights, fp32 gradients, ZeRO-1
-# 34 s b h bytes a layer over tensor ranks (Korthikanti et al., table 2, no scores);
-# the first of p stages keeps p micro-batches of a p-th of the layers
+# 34 s b h bytes per layer, over all tensor ranks (Korthikanti et al., table 2, without
+# scores); the first of p stages keeps p micro-batches, each of a p-th of the layers, and
+# with several chunks a little more
 kept = 34 * SEQ_LEN * WIDTH * LAYERS / TENSOR
+kept *= 1 + (PIPELINE - 1) / (PIPELINE * CHUNKS) if CHUNKS > 1 else 1
 micro_batches = BATCH // data
-bubble = (PIPELINE - 1) / (micro_batches + PIPELINE - 1)
+bubble = (PIPELINE - 1) / (micro_batches * CHUNKS + PIPELINE - 1)  # of equal stages
 
 # failures: Young's interval, and what is left of the time
 checkpoint = 12 * PARAMS  # fp32 weights and both moments
@@ -796,7 +826,7 @@ whole = days / (1 - lost)
 print(f"{TOKENS / (BATCH * SEQ_LEN):,.0f} steps of {step:.1f} s: {days:.0f} days")
 print(f"a rank holds {state / 1e9:.1f} GB of state and keeps {kept / 1e9:.1f} GB")
 assert state + kept < 0.9 * CAPACITY, "it does not fit: cut more, or compute again"
-print(f"bubble {bubble:.0%} with {micro_batches} micro-batches; is it in your MFU?")
+print(f"bubble {bubble:.1%} with {micro_batches} micro-batches; is it in your MFU?")
 print(f"a failure every {between / 3600:.0f} h, a save every {every / 60:.0f} min")
 price = whole * 24 * GPUS * PRICE
 print(f"{lost:.1%} lost: {whole:.0f} days for {price / 1e6:.1f} million")
@@ -811,15 +841,29 @@ for told in (
     f"{days:.0f} days",
     f"{best.seconds:.1f} s",
     f"every {every / 60:.0f} min",
-    "27.3 GB of state and keeps 22.8 GB",
+    "27.3 GB of state and keeps 27.1 GB",
+    "bubble 4.5%",
+    "for 90 days: 2,008 GPUs",
 ):
     assert told in by_hand, told
 print("the same days, the same step, the same time between saves")
-print(f"a rank's tensors in the plan: {memory.allocated.max() / 1e9:.1f} GB")
+largest = memory.allocated.max() / 1e9
+print(f"a rank's tensors in the plan: {largest:.1f} GB")
+no_head = replace(best.run, model=replace(llama, vocab_size=512))
+for what, one in {"": step, ", hardly any head": predict_step(no_head)}.items():
+    print(f"bubble in the plan{what}: {one.causes['bubble'] / one.seconds:.1%}")
+assert abs(one.causes["bubble"] / one.seconds - 0.045) < 0.01
+assert 1.6 < step.causes["bubble"] / step.seconds / 0.045 < 2
+assert 2 < 2_008 / counted < 2.1
+assert 0 < largest - (27.3 + 27.1) < 1.5
 
 # %% [markdown]
-# The time is the same, because both count the same FLOPs and the script uses the planner's MFU. Only the memory differs: 27.3 + 22.8 GB by hand, and
-# more in the plan, because with four chunks per rank more micro-batches are in flight at once.
+# The time is the same, because both count the same FLOPs and the script uses the planner's MFU. Two numbers differ a little. The first stage of the
+# plan also holds the embedding, which the script spreads over all stages. And the plan's bubble is nearly twice the script's, because it includes the
+# wait for the last stage, which has as many layers as the others and the head. With hardly any head, the two agree.
+#
+# The script asks for 2,008 GPUs for 90 days, a little more than twice what the exercise needs for 180 days with attention counted: the script adds
+# the time that failures cost.
 
 # %% [markdown]
 # ## What to take away
@@ -831,8 +875,8 @@ print(f"a rank's tensors in the plan: {memory.allocated.max() / 1e9:.1f} GB")
 # - Without a measured rate, the time models here were up to a fifth too fast, and nobody has measured your run. So measure for a day before you
 #   promise a season.
 # - N devices fail N times as often as one. **Save every $\sqrt{2 d M}$ seconds**; the optimum is flat, so a factor of two does little harm.
-# - 20 tokens per parameter is the published rule for training alone. The optimum around it is flat: if the model will be used a lot, choose a
-#   smaller model and more tokens.
+# - 20 tokens per parameter is the published rule for training alone. If the model will be used a lot, choose a smaller model and more tokens: every
+#   use is cheaper. How much more training this costs, two fits of the same runs answer differently.
 # - Rehearse the program itself. The layout on paper and the engine that runs it may differ.
 #
 # Next: [71_data](../day7_own_model/71_data.ipynb), what the run reads. (`%exercise` shows which exercises of the earlier lessons are still open.)

@@ -33,7 +33,7 @@ device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 DIGITS, SEPARATOR, END, PADDING = 3, 10, 11, 12
 CONFIG = replace(TINY, vocab_size=16)
 if device.type == "cpu":
-    torch.set_num_threads(1)  # so small a model is slower with two
+    torch.set_num_threads(1)  # one thread is enough for such a small model
 
 # %% [markdown]
 # Our questions have two right answers. The short one is the digits in order. The long one gives them twice, with a separator in between. Both end
@@ -148,7 +148,8 @@ for name, kind in (("short", short), ("long", long)):
     slow = torch.tensor([slowly(reference, text) for text in kind(asked)])
     torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
     assert -1.5 < slow.mean() < -0.4
-    print(f"{name}: {[round(x, 2) for x in fast.tolist()]}, slowly the same")
+    print(f"{name}: {[round(x, 2) for x in fast.tolist()]}", end="; ")
+    print("the slow method gives the same")
 
 # %% [markdown]
 # Both numbers are close to log 0.5 = -0.69, which means that each answer has about half of the probability. Little is left for any other answer.
@@ -177,7 +178,7 @@ def judged(model, start, seed=0):
     moved = of_two[0] - log_p(start, longs), of_two[1] - log_p(start, shorts)
     known = (texts.cpu() == longs).all(1) | (texts.cpu() == shorts).all(1)
     return {
-        "long": (of_two[0] - of_two[1]).sigmoid().mean().item(),  # of the two
+        "long": (of_two[0] - of_two[1]).sigmoid().mean().item(),  # vs. the short one
         "neither": 1 - known.float().mean().item(),
         "long moved": moved[0].mean().item(),
         "added": (moved[0] - moved[1]).mean().item(),
@@ -233,7 +234,7 @@ def dpo_loss(
 
 # %%
 # %%guess first_loss
-# The DPO loss before the first step, beta = 0.1
+# What is the DPO loss before the first step, with beta = 0.1?
 ...
 
 # %%
@@ -258,7 +259,7 @@ numbers = -5 * torch.rand(4, 6, generator=torch.Generator().manual_seed(4)).doub
 pair = [row.clone().requires_grad_() for row in numbers[:2]]
 dpo_loss(*pair, *numbers[2:], 0.5).backward()
 margin = 0.5 * (numbers[0] - numbers[2] - numbers[1] + numbers[3])
-by_hand = 0.5 * (-margin).sigmoid() / len(margin)  # of the mean over six pairs
+by_hand = 0.5 * (-margin).sigmoid() / len(margin)  # the loss is a mean over six pairs
 torch.testing.assert_close(pair[0].grad, -by_hand)
 torch.testing.assert_close(pair[1].grad, by_hand)
 print("autograd's gradients, by hand; both answers are pushed equally hard")
@@ -283,9 +284,9 @@ def preference_loss(model, texts, ref, beta, like_long=LIKE_LONG, keep=0.0):
     by_six = dpo_loss(longer, shorter, ref_longer, ref_shorter, beta)
     by_four = dpo_loss(shorter, longer, ref_shorter, ref_longer, beta)
     loss = like_long * by_six + (1 - like_long) * by_four
-    each = mine / is_counted(texts).sum(1).to(mine.device)  # a mean over the tokens
+    each = mine / is_counted(texts).sum(1).to(mine.device)  # the mean over its tokens
     chosen = like_long * each.chunk(2)[0] + (1 - like_long) * each.chunk(2)[1]
-    return loss - keep * chosen.mean()  # we come to keep later
+    return loss - keep * chosen.mean()  # `keep` is explained below
 
 
 def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
@@ -311,7 +312,7 @@ def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
 
 # %%
 # %%guess share_long
-# Between the two, the share of the long one, 0 to 1. It was about a half
+# If only the two answers count, what share is long, 0 to 1? Before, it was about half
 ...
 
 # %% [markdown]
@@ -320,7 +321,7 @@ def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
 
 # %%
 BETAS, SEEDS = (0.1, 0.3, 1.0), (0, 1)
-JUDGES = log(LIKE_LONG / (1 - LIKE_LONG))  # their log odds
+JUDGES = log(LIKE_LONG / (1 - LIKE_LONG))  # the judges' log odds for long
 
 
 def expected_share(beta):
@@ -370,11 +371,11 @@ beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long
 
 # %%
 # %%guess long_is --choices likelier,as-likely,less-likely
-# The probability of the answer that all judges chose, beta = 0.1
+# With beta = 0.1: how likely is the answer that all judges chose, compared with before?
 ...
 
 # %%
-STARTS = reference, taught(seed=1)  # two models that were taught apart
+STARTS = reference, taught(seed=1)  # two models taught with different seeds
 
 
 def all_ten(keep):
@@ -394,7 +395,7 @@ print("KL:                  ", seeds(plain, "kl"))
 
 # %%
 fell = sum(run["long moved"] for run in plain) / len(plain)
-only_long = -log(before["long"])  # the KL of a model that writes all long answers
+only_long = -log(before["long"])  # about the KL of a model that writes only long ones
 assert fell < -0.2
 assert all(run["neither"] > 0.5 for run in plain)
 assert all(run["kl"] > 2 * only_long for run in plain)
@@ -463,7 +464,7 @@ show.reach_and_leak(
 # adapter off, and adapter on.
 
 # %%
-with quietly():  # it talks as it is loaded
+with quietly():  # hides what peft prints while it loads
     import peft
 
 adapter = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
@@ -471,7 +472,7 @@ torch.manual_seed(0)
 adapted = peft.get_peft_model(copy.deepcopy(reference), adapter)
 asked = questions(256, torch.Generator().manual_seed(6))
 texts = torch.cat([long(asked), short(asked)])
-beforehand = log_p(reference, texts).cpu()  # this is all that is kept of it
+beforehand = log_p(reference, texts).cpu()  # all we keep of the reference
 weights = [p for p in adapted.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(weights, lr=5e-3)
 for _ in range(5):
@@ -495,7 +496,7 @@ print("adapter off: the reference's numbers; adapter on: others")
 
 # %%
 # %%guess times_lora
-# Bytes of PPO's four models, divided by those of DPO with LoRA
+# How many times as many bytes do PPO's four models take as DPO with LoRA?
 ...
 
 # %%
@@ -637,11 +638,11 @@ from workshop import report
 from workshop.models.gpt import GPT
 
 torch.manual_seed(rank)
-model = GPT(CONFIG).to(device)  # other weights on each rank
+model = GPT(CONFIG).to(device)  # different weights on each rank
 if rank == 0:
     model.load_state_dict(policy_state)
-ddp = DistributedDataParallel(model)  # the weights of rank 0 go to all
-mine = slice(rank, None, world_size)  # the same pairs of both halves
+ddp = DistributedDataParallel(model)  # copies rank 0's weights to all ranks
+mine = slice(rank, None, world_size)  # takes the same pairs from both halves
 part = torch.cat([half[mine] for half in texts.chunk(2)])
 ref_part = torch.cat([half[mine] for half in ref.chunk(2)]).to(device)
 loss = preference_loss(ddp, part, ref_part, 0.3)
@@ -651,7 +652,7 @@ report(off=(found - whole).abs().max().item() / whole.abs().max().item())
 
 # %%
 assert max(halves[rank]["off"] for rank in (0, 1)) < 1e-3
-print("two ranks with half of the pairs each: the gradient of one process")
+print("two ranks with half of the pairs each get the same gradient as one process")
 
 # %% [markdown]
 # ### One forward pass or two?
@@ -662,7 +663,7 @@ print("two ranks with half of the pairs each: the gradient of one process")
 
 # %%
 # %%guess gathers
-# all_gathers of a step with two forward passes, divided by those with one
+# all_gathers in a step with two forward passes, divided by those in a step with one
 ...
 
 # %%
@@ -680,7 +681,7 @@ def step(calls):
     for layer in model.model.layers:
         fully_shard(layer)
     fully_shard(model)
-    batches = part.chunk(calls)  # long answers, short answers
+    batches = part.chunk(calls)  # with 2 calls: long answers, then short ones
     with measure(memory=False) as measured:
         every = torch.cat([log_p(model, batch) for batch in batches])
         longer, shorter = every.chunk(2)
@@ -715,7 +716,7 @@ beside("gathers", predicted=by_rule[1] / by_rule[0], measured=two_calls / one)
 
 # %%
 # %%guess mean_of_halves --choices higher,equal,lower
-# The mean of the losses of two halves, beside the loss of whole answers
+# Compared with the loss of whole answers, the mean of the two halves' losses is ...
 ...
 
 # %%
@@ -741,13 +742,13 @@ alone = answer_log_prob(model(both), both, everything)
 loss_alone = dpo_loss(*alone.chunk(2), *refs, beta)
 wanted = gradient(loss_alone)
 
-part = answer_log_prob(model(both), both, everything & is_mine)  # of my tokens
+part = answer_log_prob(model(both), both, everything & is_mine)  # only for my tokens
 total = part.detach().clone()
-dist.all_reduce(total)  # a number for each answer
-total += part - part.detach()  # the value of all tokens, the gradient of mine
+dist.all_reduce(total)  # one number for each answer
+total += part - part.detach()  # value: all tokens; gradient: only my tokens
 loss = dpo_loss(*total.chunk(2), *refs, beta)
 grad = gradient(loss)
-dist.all_reduce(grad)  # summed, not averaged: each rank had other tokens
+dist.all_reduce(grad)  # summed by hand, not averaged: the ranks have different tokens
 
 with torch.no_grad():
     ref_part = answer_log_prob(frozen(both), both, everything & is_mine)
@@ -770,15 +771,17 @@ beside("mean_of_halves", measured="higher" if averaged > alone else "lower")
 # **Add up the sums before the sigmoid**, with an all_reduce of one number per answer. The loss is not a sum over tokens, so the mean over parts is a
 # different loss. At the first step you would not notice the mistake, because both then give log 2.
 #
-# (`total += part - part.detach()` does not change the value. It only makes the gradient of each rank flow to its own tokens.) If the vocabulary is
-# sharded too, use the log_softmax of [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb); everything after it stays as it is here.
+# (`total += part - part.detach()` does not change the value. It only makes the gradient of each rank flow to its own tokens.) We added up the
+# gradients by hand. DDP and FSDP take their mean instead, so with them call `backward` on `loss * world_size`. To keep the cell short, each rank also
+# ran the whole text and only masked the tokens of the other; a real cut is that of lesson 33. If the vocabulary is sharded too, use the log_softmax
+# of [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb); everything after it stays as it is here.
 #
 # ## Tomorrow's script
 #
 # This script does DPO with transformers' models and plain DDP. It computes the reference's numbers before the first step and stores them in the
-# checkpoint, so it holds no second model. A batch is the same on any number of ranks, so one rank prints the same losses as two.
-# `MODEL=folder torchrun ...` uses your model; without it the script uses a small one. Besides the loss it prints how far the log probability of the
-# chosen answers has moved. You now know why this matters.
+# checkpoint, so it holds no second model. As in [73_finetune](73_finetune.ipynb), the loss is one mean over the pairs of all ranks, even if a batch
+# does not divide evenly among them. `MODEL=folder torchrun ...` uses your model; without it the script uses a small one. Besides the loss it prints
+# how far the log probability of the chosen answers has moved. You now know why this matters.
 
 # %%
 import os
@@ -786,7 +789,7 @@ import tempfile
 from pathlib import Path
 
 # %ranks stop
-room = tempfile.TemporaryDirectory(prefix="preferences-")  # goes with the kernel
+room = tempfile.TemporaryDirectory(prefix="preferences-")  # deleted with the kernel
 folder = Path(room.name)
 os.environ["CHECKPOINT"] = str(folder / "prefer.pt")
 
@@ -808,9 +811,12 @@ if torch.cuda.is_available():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     device = torch.device("cuda")
 BETA, KEEP, BATCH, PAIRS, NOTHING = 0.1, 0.2, 16, 128, -100
+PADDING, END = 0, 1  # two tokens: the end is learned, the padding is not
+if (PAIRS % BATCH or BATCH) < ranks:
+    raise SystemExit("a rank would have no pair of a batch: use fewer ranks")
 
 torch.manual_seed(0)
-folder = os.environ.get("MODEL", "")  # yours, or a small one that knows nothing
+folder = os.environ.get("MODEL", "")  # your model, or else a small untrained one
 if folder:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 else:
@@ -818,12 +824,13 @@ else:
     model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=4, vocab_size=32))
 model.to(device)
 
-# Yours: pairs of token ids, and labels that are NOTHING in the prompt and the padding
-prompt = torch.randint(1, 32, (PAIRS, 4))
-chosen = torch.cat([prompt, prompt, torch.zeros(PAIRS, 4).long()], 1)
-rejected = torch.cat([prompt, prompt.flip(1), prompt], 1)
-ids = torch.stack([chosen, rejected], 1).to(device)  # pairs, 2, length
-labels = ids.masked_fill(ids == 0, NOTHING)
+# Put your own pairs here: token ids, and labels (NOTHING in the prompt and the padding).
+# Where your tokenizer pads with its end token, tell the two apart by their places.
+prompt, end = torch.randint(2, 32, (PAIRS, 4)), torch.full((PAIRS, 1), END)
+chosen = torch.cat([prompt, prompt, end, torch.full((PAIRS, 4), PADDING)], 1)
+rejected = torch.cat([prompt, prompt.flip(1), prompt, end], 1)
+ids = torch.stack([chosen, rejected], 1).to(device)  # shape: (pairs, 2, length)
+labels = ids.masked_fill(ids == PADDING, NOTHING)
 labels[:, :, :4] = NOTHING
 
 
@@ -842,7 +849,7 @@ if checkpoint.exists():
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     first, reference = state["epoch"] + 1, state["reference"]
-else:  # once, before the first step: each rank its part of the pairs
+else:  # once, before the first step: each rank computes its part of the pairs
     reference = torch.zeros(PAIRS, 2, device=device)
     with torch.no_grad():
         for rows in torch.arange(rank, PAIRS, ranks, device=device).split(BATCH):
@@ -854,24 +861,24 @@ for epoch in range(first, first + 3):
     order = torch.randperm(PAIRS, generator=torch.Generator().manual_seed(epoch))
     sums = torch.zeros(2, device=device)
     for batch in order.to(device).split(BATCH):
-        rows = batch[rank::ranks]  # both answers of a pair on one rank
+        rows = batch[rank::ranks]  # both answers of a pair stay on one rank
         mine = log_p(ddp, rows)
-        rewards = BETA * (mine - reference[rows])
-        loss = -F.logsigmoid(rewards[:, 0] - rewards[:, 1]).mean()
+        moved = mine - reference[rows]
+        losses = -F.logsigmoid(BETA * (moved[:, 0] - moved[:, 1]))
         tokens = (labels[rows, 0] != NOTHING).sum(1)
+        share = (losses - KEEP * mine[:, 0] / tokens).sum() / len(batch)
         optimizer.zero_grad()
-        (loss - KEEP * (mine[:, 0] / tokens).mean()).backward()
+        (share * ranks).backward()  # DDP divides by the number of ranks
         optimizer.step()
-        moved = (mine - reference[rows])[:, 0].mean()
-        sums += torch.stack([loss, moved]).detach() / (PAIRS // BATCH)
+        sums += torch.stack([losses.sum(), moved[:, 0].sum()]).detach()
     dist.all_reduce(sums)
     if rank == 0:
-        mean, moved = (sums / ranks).tolist()
+        mean, moved = (sums / PAIRS).tolist()
         print(f"epoch {epoch}: mean loss {mean:.3f}, log p of the chosen {moved:+.2f}")
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         part = checkpoint.with_suffix(".part")
         torch.save(state | {"epoch": epoch, "reference": reference}, part)
-        part.replace(checkpoint)  # never half a file under the good name
+        part.replace(checkpoint)  # so the checkpoint is never half written
 dist.destroy_process_group()
 
 # %% [markdown]

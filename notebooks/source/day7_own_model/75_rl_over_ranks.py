@@ -34,7 +34,7 @@ device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 DIGITS, SEPARATOR = 4, 10
 CONFIG = replace(TINY, vocab_size=16)
 if device.type == "cpu":
-    torch.set_num_threads(1)  # so small a model is slower with two
+    torch.set_num_threads(1)  # one thread is enough for such a small model
 
 
 def questions(count, generator):
@@ -126,13 +126,13 @@ def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
 
 # %%
 # %%guess silent
-# 8 answers to each question: the share of questions that teach nothing, 0 to 1
+# With 8 answers to each question, what share of the questions teaches nothing, 0 to 1?
 ...
 
 # %%
 GROUP = 8
 asked = questions(100, draw).repeat_interleave(64, 0)
-chance = reward(answer(model, asked)).view(-1, 64).mean(1)  # of each question
+chance = reward(answer(model, asked)).view(-1, 64).mean(1)  # for each question
 predicted = (chance**GROUP + (1 - chance) ** GROUP).mean().item()
 new_answers = answer(model, asked)
 groups = group_advantages(reward(new_answers).view(-1, GROUP))
@@ -185,12 +185,12 @@ print("the same gradient, as long as the weights that wrote are those that train
 # ## Answers of older weights
 #
 # If you do not want to wait for new answers, you can train on answers that older weights wrote. How old may these weights be? We train for 40 steps
-# on answers of weights that are 0, 4 or 16 steps old, with each of the two losses. **Predict:** which loss still learns when the answers are 16
-# steps old?
+# on answers of weights that are up to 0, 4 or 16 steps old, with each of the two losses. ("Up to", because no weights are older than the first ones:
+# with 16, the age grows for 16 steps, and is 12.6 on average.) **Predict:** which loss still learns when answers are up to 16 steps old?
 
 # %%
 # %%guess stands_it --choices both,only-the-ratio,neither
-# Answers of weights that are 16 steps old: which loss still learns from them?
+# Answers of weights that are up to 16 steps old: which loss still learns from them?
 ...
 
 
@@ -228,15 +228,23 @@ assert (plain[16] + again[1]) / 2 < before
 assert plain[4] < ratio[4]
 
 # %%
-stands_it = "both" if plain[16] > before else "only-the-ratio"  # with it: see above
+stands_it = "both" if plain[16] > before else "only-the-ratio"  # ratio: asserted above
 beside("stands_it", measured=stands_it)
 show.learned_by_age({"with the ratio": ratio, "without": plain}, before)
 
 # %% [markdown]
-# The two losses differ only in r and its clip. Without them the model learns less from answers that are 4 steps old, and with answers that are 16
-# steps old it ends up worse than before. The plain loss pushes a wrong answer down just as hard even if it has become unlikely in the meantime. With
-# r and the clip the model learns. The cost of an age of four steps is too small to be seen in such a short run. So nobody has to wait for the newest
-# weights.
+# The two losses differ only in r and its clip. Without them the model learns less from answers that are 4 steps old, and with answers that are up to
+# 16 steps old it ends up worse than before. The plain loss pushes a wrong answer down just as hard even if it has become unlikely in the meantime.
+# With r and the clip the model learns. The cost of an age of four steps is too small to be seen in such a short run. So nobody has to wait for the
+# newest weights.
+#
+# **In practice r is not 1 even at age 0.** An inference engine such as vLLM writes the answers. It computes the same weights with other kernels and
+# often fewer bits, so its probabilities differ a little from the trainer's. One remedy is a second ratio, the trainer's probability divided by the
+# engine's, with an upper limit (*truncated importance sampling*; Yao et al., 2025).
+#
+# Real answers also differ in length. GRPO averages over the tokens of each answer first, so a token of a long answer counts less. DAPO averages over
+# all tokens of a group, and Dr. GRPO (Liu et al., 2025) divides by no length at all. All our answers have four tokens, so this choice would not
+# matter here.
 #
 # ## Two ranks, two jobs
 #
@@ -349,7 +357,7 @@ print(f"a rollout {1e3 * rollout:.0f} ms, a training step {1e3 * training:.0f} m
 
 # %%
 # %%guess sooner
-# Seconds of a step in turns, divided by seconds of a step at once
+# What is the time of a step in turns, divided by the time of a step at once?
 ...
 
 # %%
@@ -357,7 +365,7 @@ print(f"a rollout {1e3 * rollout:.0f} ms, a training step {1e3 * training:.0f} m
 draw, done, ages, sent = torch.Generator().manual_seed(7), [], [], 0
 model, optimizer, batch, zero = begin(32)
 written_by = 0
-if rank == 1:  # the first texts; from here on it is one step ahead
+if rank == 1:  # writes the first texts; from here on, rank 1 is one step ahead
     batch = list(timed("rollout", roll_out, model, 32, draw))
 for step in range(STEPS):
     version = torch.tensor([written_by if rank == 1 else -1], device=device)
@@ -378,7 +386,7 @@ report(done=done, ages=ages, sent=sent)
 num_params = sum(p.numel() for p in model.parameters())
 texts_bytes = 32 * GROUP * (9 * 8 + 4 * 4)  # tokens in int64, log-probabilities in fp32
 for name, run in (("in turns", in_turns), ("at once", at_once)):
-    print(f"{name}: texts are {max(run[0]['ages'])} steps old", end="; ")
+    print(f"{name}: age of the oldest texts: {max(run[0]['ages'])} step(s)", end="; ")
     print(f"weights {run[0]['sent']:,} B, texts {run[1]['sent']:,} B sent")
     assert run[0]["sent"] == 12 * 4 * num_params
     assert run[1]["sent"] == 12 * texts_bytes
@@ -413,7 +421,7 @@ show.two_jobs(
         "at once": {
             0: at_once[0]["done"][2:7],
             1: at_once[1]["done"][3:8],
-        },  # 1 is ahead
+        },  # rank 1 is one job ahead
     }
 )
 
@@ -456,12 +464,13 @@ rows = [
     (name, f"{1e3 * seconds:.0f} ms", f"{1e3 * step_seconds(run):.0f} ms")
     for name, (run, seconds) in expected.items()
 ]
-Table(("", "by the two jobs, predicted", "a step, measured"), rows)
+Table(("", "predicted from the two jobs", "a step, measured"), rows)
 
 # %% [markdown]
-# (The measured times also include the messages; the third way averages one gradient after another. They also include anything else that runs on the
-# machine.) By the formula, the third way is never slower than the second, because half of the sum is at most the longer job. **Splitting the ranks
-# gains nothing by itself.**
+# This page shows the times of one run, and yours may come in another order. The measured times also include the messages; the third way averages one
+# gradient after another. They also include anything else that runs on the machine. So the ratio of the two ways above can exceed the formula's, and
+# even 2, the most that the formula allows. By the formula, the third way is never slower than the second, because half of the sum is at most the
+# longer job. **Splitting the ranks gains nothing by itself.**
 #
 # Why do large runs still do it? More GPUs make training faster, but they speed up a rollout only in part: its longest answer takes as long as
 # before, and all others wait for it. In large runs rollouts take more than 90 % of the time (Zhou et al., 2025, abstract). A server that writes also
@@ -538,7 +547,9 @@ show.split_curve(
 #
 # ## Tomorrow's script
 #
-# This script does both jobs on every rank, with plain DDP and without this workshop.
+# This script does both jobs on every rank, with plain DDP and without this workshop. It trains twice on each rollout, so it stores how likely each
+# answer was when it was written, and uses the ratio and its clip. The model and the task are toys: an answer is one token. For real ones replace the
+# model, the questions, the rollout and the reward.
 
 # %%
 import os
@@ -546,7 +557,7 @@ import tempfile
 from pathlib import Path
 
 # %ranks stop
-room = tempfile.TemporaryDirectory(prefix="rl-")  # goes with the kernel
+room = tempfile.TemporaryDirectory(prefix="rl-")  # deleted with the kernel
 folder = Path(room.name)
 os.environ["CHECKPOINT"] = str(folder / "learn_from_answers.pt")
 
@@ -566,8 +577,8 @@ device = torch.device("cpu")
 if torch.cuda.is_available():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     device = torch.device("cuda")
-QUESTIONS, GROUP = 64, 8  # questions of a rank in a step, answers to each
-STEPS = 40  # of an epoch
+QUESTIONS, GROUP = 64, 8  # questions per rank and step, answers to each question
+STEPS, UPDATES, CLIP = 40, 2, 0.2  # rollouts per epoch, updates per rollout
 
 torch.manual_seed(0)
 model = nn.Sequential(
@@ -581,24 +592,32 @@ if checkpoint.exists():
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     first = state["epoch"] + 1
-torch.manual_seed(1000 * first + rank)  # each rank asks other questions
+torch.manual_seed(1000 * first + rank)  # each rank asks different questions
+
+
+def log_p(model, asked, answers):
+    """Log probability of each answer under these weights."""
+    return model(asked).log_softmax(-1).gather(-1, answers[..., None])[..., 0]
+
 
 for epoch in range(first, first + 3):
     wrong = torch.zeros(1, device=device)
     for _ in range(STEPS):
         asked = torch.randint(0, 10, (QUESTIONS, 1), device=device).expand(-1, GROUP)
-        with torch.no_grad():  # the rollout: the right answer is one more, modulo 10
-            answers = torch.distributions.Categorical(
-                logits=model.module(asked)
-            ).sample()
+        with torch.no_grad():  # the rollout; right answer: (question + 1) modulo 10
+            logits = model.module(asked)
+            answers = torch.distributions.Categorical(logits=logits).sample()
+            log_p_then = log_p(model.module, asked, answers)
         rewards = (answers == (asked + 1) % 10).float()
         spread = rewards.std(1, keepdim=True) + 1e-6
         advantage = (rewards - rewards.mean(1, keepdim=True)) / spread
-        log_p = model(asked).log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-        loss = -(advantage * log_p).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        for _ in range(UPDATES):  # in the second, the weights are a step newer
+            ratio = (log_p(model, asked, answers) - log_p_then).exp()
+            clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
+            loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         wrong += (1 - rewards.mean()) / STEPS
     dist.all_reduce(wrong)
     if rank == 0:
@@ -607,7 +626,7 @@ for epoch in range(first, first + 3):
         state = {"model": weights, "optimizer": moments, "epoch": epoch}
         part = checkpoint.with_suffix(".part")
         torch.save(state, part)
-        part.replace(checkpoint)  # never half a file under the good name
+        part.replace(checkpoint)  # so the checkpoint is never half written
 dist.destroy_process_group()
 
 # %% [markdown]
@@ -623,9 +642,9 @@ show.recorded_run("75_rl_over_ranks")
 # - **An answer is judged by its group**: it is better than the others, or worse. Groups whose answers are all worth the same teach nothing, and a
 #   formula predicts how many there are.
 # - As long as the weights that wrote the answers are the weights that train, GRPO's gradient is the plain policy gradient. On answers of weights
-#   that are 16 steps old, **the model learns with the ratio, and gets worse without it**.
-# - In turns a step takes the sum of both jobs, at once it takes the longer of them. If every rank does both, a step takes half of the sum. Splitting
-#   the ranks helps if more GPUs do not make a rollout faster.
+#   that are up to 16 steps old, **the model learns with the ratio, and gets worse without it**.
+# - Apart from messages, a step in turns takes the sum of both jobs, and a step at once the longer of them. If every rank does both, a step takes half
+#   of the sum. Splitting the ranks helps if more GPUs do not make a rollout faster.
 # - If the ranks are split, each step sends all weights over the network, but hardly any text.
 #
 # Next: [81_capstone](../day8_capstone/81_capstone.ipynb), where you bring all parts together in a run of your own.
@@ -635,7 +654,11 @@ show.recorded_run("75_rl_over_ranks")
 # - Z. Shao et al., *DeepSeekMath*, 2024, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), sections 4.1.1 (GRPO, equation 3) and 4.1.2 (the
 #   advantage).
 # - J. Schulman et al., *Proximal Policy Optimization Algorithms*, 2017, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), section 3 (the clip).
-# - Q. Yu et al., *DAPO*, 2025, [arXiv:2503.14476](https://arxiv.org/abs/2503.14476), section 3.2 (dynamic sampling).
+# - Q. Yu et al., *DAPO*, 2025, [arXiv:2503.14476](https://arxiv.org/abs/2503.14476), sections 3.2 (dynamic sampling) and 3.3 (a mean over tokens).
+# - Z. Liu et al., *Understanding R1-Zero-Like Training: A Critical Perspective*, 2025,
+#   [arXiv:2503.20783](https://arxiv.org/abs/2503.20783) (Dr. GRPO).
+# - F. Yao et al., *Your Efficient RL Framework Secretly Brings You Off-Policy RL Training*, 2025,
+#   [fengyao.notion.site/off-policy-rl](https://fengyao.notion.site/off-policy-rl) (an engine's probabilities, truncated importance sampling).
 # - M. Noukhovitch et al., *Asynchronous RLHF*, 2024, [arXiv:2410.18252](https://arxiv.org/abs/2410.18252), section 4 (one GPU of eight writes) and
 #   table 1 (compute time 230 and 142, 57.2 % of wins both times).
 # - Y. Zhou et al., *APRIL*, 2025, [arXiv:2509.18521](https://arxiv.org/abs/2509.18521), abstract (rollouts: more than 90 % of the time).

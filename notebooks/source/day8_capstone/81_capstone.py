@@ -37,7 +37,7 @@ from workshop.facts.tabular import Table
 from workshop.launch.device import choose, wants_to_share
 
 torch.set_num_threads(1)
-folder = launch.Session.get().directory  # private, gone when the kernel goes
+folder = launch.Session.get().directory  # private, deleted when the kernel ends
 card = {}  # for the report card: what was compared at each stage
 
 # %% [markdown]
@@ -50,11 +50,11 @@ card = {}  # for the report card: what was compared at each stage
 RANKS = 2
 here = choose(RANKS, torch.accelerator.device_count(), wants_to_share(None))
 ON_GPUS = here.kind == "cuda"
-WIDTH, CAP = (1_024, 1.06e9) if ON_GPUS else (96, 10.5e6)  # bytes for each rank
+WIDTH, CAP = (1_024, 1.06e9) if ON_GPUS else (96, 10.5e6)  # CAP: bytes per rank
 DEADLINE = 180.0  # seconds of training
 LENGTH, BATCH, SAMPLES, EPOCHS = 32, 8, 64, 6
 STEPS = EPOCHS * SAMPLES // BATCH
-PRICE = 2.00  # of one rank for one hour, in your currency; an example, not an offer
+PRICE = 2.00  # of one rank for one hour, in your currency; only an example
 print(f"learn {STEPS * BATCH * LENGTH:,} tokens in {STEPS} steps of {BATCH} sequences")
 
 # %% [markdown]
@@ -71,9 +71,9 @@ print(f"learn {STEPS * BATCH * LENGTH:,} tokens in {STEPS} steps of {BATCH} sequ
 ...
 
 # %% [markdown]
-# The memory is predicted by the formulas of lessons 13 and 25. No formula knows how fast your machine is, so we measure a little of it: a forward
-# and a backward pass over one sequence and over four, on one rank alone and on two ranks that share the layers. A straight line through each pair
-# of times shows what a call costs in any case, and how much each further sequence adds.
+# The memory is predicted by the formulas of lessons 13 and 25. No formula knows how fast your machine is, so we measure a little of it: a forward and
+# a backward pass of the program's layers over one sequence and over four, on one rank alone and on two ranks that share the layers. A straight line
+# through each pair of times shows what a call costs in any case, and how much each further sequence adds.
 
 # %%
 # %%ranks -n 2 --pass WIDTH,LENGTH --into trial
@@ -88,36 +88,35 @@ from workshop import report
 def seconds_of(layers, sequences):
     """A forward and a backward pass, the best of six."""
     best = float("inf")
+    mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device)
     for _ in range(6):
         x = torch.randn(sequences, LENGTH, WIDTH, device=device)
         began = time.perf_counter()
-        y = layers(x).square().mean()
+        y = layers(x, mask, is_causal=True).square().mean()
         y.backward()
-        y.item()  # a GPU has finished when its number is here
+        y.item()  # waits until a GPU has finished its work
         best = min(best, time.perf_counter() - began)
     return best
 
 
-many = {"dim_feedforward": 4 * WIDTH, "batch_first": True, "norm_first": True}
-layers = nn.Sequential(
-    *(nn.TransformerEncoderLayer(WIDTH, 4, **many) for _ in range(4))
-)
-layers.to(device)
+kind = {"dropout": 0.0, "activation": nn.functional.gelu, "batch_first": True}
+layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, norm_first=True, **kind)
+layers = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).to(device)
 if rank == 0:
     report(alone=[seconds_of(layers, number) for number in (1, 4)])
 dist.barrier()
-for layer in layers:
+for layer in layers.layers:
     fully_shard(layer)
 fully_shard(layers)
 report(shared=[seconds_of(layers, number) for number in (1, 4)])
 
 # %%
-calls = {}  # by number of ranks: seconds of a call, seconds of each sequence
+calls = {}  # number of ranks -> seconds per call, seconds per sequence
 for ranks, (one, four) in {1: trial[0].alone, RANKS: trial[0].shared}.items():
     each = max((four - one) / 3, 1e-6)
     calls[ranks] = max(one - each, 1e-6), each
-    print(f"{ranks} rank(s): a call {1e3 * calls[ranks][0]:.1f} ms", end=", ")
-    print(f"each sequence {1e3 * each:.2f} ms more")
+    print(f"{ranks} rank(s): {1e3 * calls[ranks][0]:.1f} ms per call plus", end=" ")
+    print(f"{1e3 * each:.2f} ms per sequence")
 
 # %%
 # %ranks stop
@@ -336,7 +335,8 @@ whole = fresh("unbroken")
 # ### The program
 #
 # This is the whole program, and it needs PyTorch only. It is longer than a cell should be, because it is what you take home. You know every part of
-# it. Four decisions make it possible for the run to heal:
+# it. The loss is one sum over all tokens of the batch, divided by their number, whatever `MICRO` is
+# ([73_finetune](../day7_own_model/73_finetune.ipynb)). Four decisions make it possible for the run to heal:
 #
 # - **Which samples come next is a function of the sample's number** (`rows_of`). There is no position to save and nothing to forget, and the batch is
 #   the same on any number of ranks.
@@ -349,7 +349,7 @@ whole = fresh("unbroken")
 
 # %%
 # %%guess training_seconds --unit s
-# 48 steps of 8 sequences on your ranks, with five saves on the way. How many seconds
+# 48 steps of 8 sequences on your ranks, with some saves on the way. How many seconds
 # pass from the first step to the last?
 ...
 
@@ -398,6 +398,8 @@ class Model(nn.Module):
 
 def rows_of(sample, rank, ranks):
     """This rank's rows of the batch that begins with this sample."""
+    if SAMPLES % BATCH or BATCH % ranks:
+        raise SystemExit("SAMPLES must be a multiple of BATCH, and BATCH of the ranks")
     epoch, place = divmod(sample, SAMPLES)
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch))
     starts = 16 * order[place : place + BATCH][rank::ranks]
@@ -427,7 +429,7 @@ def main():
     room.mkdir(parents=True, exist_ok=True)
     saved, step, sample = saved_in(room)
     if saved:
-        weights, moments = get_state_dict(model, optimizer)  # what is to be read
+        weights, moments = get_state_dict(model, optimizer)  # tells dcp what to load
         dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=saved)
         loaded = {"model_state_dict": weights, "optim_state_dict": moments}
         set_state_dict(model, optimizer, **loaded)
@@ -438,12 +440,11 @@ def main():
         if os.environ.get("KILL") == f"{rank}:{step}:{start}":
             os.kill(os.getpid(), signal.SIGKILL)
         loss = torch.zeros(1, device=device)
-        micro_batches = rows_of(sample, rank, ranks).to(device).split(MICRO)
-        for rows in micro_batches:
-            logits = model(rows[:, :-1]).flatten(0, 1)
-            part = F.cross_entropy(logits, rows[:, 1:].flatten()) / len(micro_batches)
-            part.backward()
-            loss += part.detach() / ranks
+        for rows in rows_of(sample, rank, ranks).to(device).split(MICRO):
+            logits, wanted = model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten()
+            part = F.cross_entropy(logits, wanted, reduction="sum") / (BATCH * LENGTH)
+            (part * ranks).backward()  # fully_shard divides by the number of ranks
+            loss += part.detach()
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(loss)
@@ -457,12 +458,12 @@ def main():
                 print(f"epoch {epoch}: mean loss {mean:.3f}", flush=True)
         if step % EVERY == 0 or sample >= end:
             part, whole = room / f"step-{step}.part", room / f"step-{step}"
-            weights, moments = get_state_dict(model, optimizer)  # each rank its shards
+            weights, moments = get_state_dict(model, optimizer)  # each rank's shards
             dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=part)
             if rank == 0:
-                shutil.rmtree(whole, ignore_errors=True)  # half a copy, or not there
+                shutil.rmtree(whole, ignore_errors=True)  # half a copy, if there is one
                 part.rename(whole)
-            dist.barrier()  # nobody goes on before the folder has its name
+            dist.barrier()  # all wait until the folder has its final name
     dist.destroy_process_group()
 
 
@@ -503,7 +504,7 @@ card["time"]
 # numbers, and counts every byte. (`--steps 2`, because the second step has the optimizer's state from the beginning.)
 
 # %%
-fresh("rehearsed")  # nothing is there, so the program begins at step 0
+fresh("rehearsed")  # it is empty, so the program begins at step 0
 print("an empty folder for the rehearsals")
 
 # %%
@@ -569,9 +570,9 @@ card["margin"] = beside("without_margin", predicted="fits", measured=outcome)
 card["margin"]
 
 # %% [markdown]
-# On the CPU, the plan without a margin runs out of memory. It was predicted half a megabyte below the cap, and for one rank the formula is too low
-# by more than that. For two ranks it is too high, because it assumes that more layers are gathered at once than really are. A formula can be wrong
-# in both directions, and that is what the margin is for. The rehearsal is closer, because it runs your own lines.
+# On the CPU, the plan without a margin runs out of memory. It was predicted half a megabyte below the cap and went over it, so for one rank the
+# formula is too low by more than that. For two ranks it is too high, because it assumes that more layers are gathered at once than really are. A
+# formula can be wrong in both directions, and that is what the margin is for. The rehearsal is closer, because it runs your own lines.
 #
 # ### The same file among 512
 #
@@ -586,7 +587,7 @@ card["margin"]
 # %%
 spec = importlib.util.spec_from_file_location("your_run", program)
 yours = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(yours)  # the file, as a module: nothing is launched
+spec.loader.exec_module(yours)  # imports the file as a module; nothing is launched
 many = {"BATCH": 512 * chosen["micro"], "SAMPLES": 512 * chosen["micro"]}
 os.environ |= {name: str(value) for name, value in many.items()}
 
@@ -602,7 +603,7 @@ first = sum(4 * rows_each[n] * w[0].numel() for n, w in model.named_parameters()
 held = of_512.memory.peak_parts["weights"]
 print(f"rank 0 of 512 holds {held:,} B of weights; a 512th is {fair:,.0f} B")
 assert held == first
-assert ON_GPUS or held > 1.5 * fair  # wide matrices have rows for all
+assert ON_GPUS or held > 1.5 * fair  # on GPUs most matrices have rows enough for all
 times = {"predicted": first / fair, "calculated": held / fair}
 card["among 512"] = beside("times_its_share", **times)
 card["among 512"]
@@ -658,7 +659,7 @@ card["lost steps"]
 from workshop.predict.failures import Failures
 
 by_llama = Failures().seconds_between(992) / 3600
-of_opt = 16 * 24 / 40  # at most: the logbook has "40+"
+of_opt = 16 * 24 / 40  # hours, at most: the logbook says "40+"
 print(f"992 GPUs by Llama 3's rate: an interruption every {by_llama:.0f} hours")
 print(f"992 GPUs of OPT-175B:       a restart every {of_opt:.1f} hours or less")
 state = 175e9 * (2 + 8)  # weights in 16 bits, two moments in fp32
@@ -714,7 +715,7 @@ print("your_run.py calls your function")
 def by_torchrun(ranks, seconds=240, **more):
     """What the plain command prints; after `seconds` it is ended, with its ranks."""
     words = ["--standalone", f"--nproc-per-node={ranks}", "--max-restarts=1"]
-    # a second start must not find the first one's addresses (gloo)
+    # keeps a second start from finding the first one's old addresses (gloo)
     own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     if torch.accelerator.device_count() < ranks:
         own["CUDA_VISIBLE_DEVICES"] = ""
@@ -742,7 +743,7 @@ print("\n".join(line for line in printed.splitlines() if line.startswith("epoch"
 # %%
 healed, _ = history(room)
 lines = [line.split() for line in (room / "log").read_text().splitlines()]
-starts = []  # steps done before each start, and its losses
+starts = []  # for each start: the steps done before it, and its losses
 for step, loss, _ in lines:
     if not starts or int(step) != starts[-1][0] + len(starts[-1][1]) + 1:
         starts.append((int(step) - 1, []))
@@ -783,7 +784,7 @@ card["healed"]
 
 # %%
 alone = fresh("alone")
-second = f"step-{38 - 38 % EVERY}"  # the newest when rank 0 died
+second = f"step-{38 - 38 % EVERY}"  # the newest checkpoint when rank 0 died
 shutil.copytree(room / second, alone / second)
 launch.torchrun(launch.Script(program), 1, limits=limits)
 by_one, _ = history(alone)
@@ -797,7 +798,7 @@ assert 0 < apart_by_one < 1e-2
 #
 # The run is over, and now the model is to be used. A sharded checkpoint is not what you hand to others, so it first becomes one file, and the
 # moments stay behind. Then the matrices get fewer bits: 8 or 4, with a scale of 16 bits for each 32 neighbors, as in lesson 53. Norms and biases
-# stay as they are.
+# stay as they are. (The losses below are those on the text that the model has trained on. Judge a real model by text that it has not seen.)
 #
 # **Predict** the bytes: bits / 8 + 2 / 32 for each weight of a matrix.
 
@@ -921,7 +922,7 @@ def written(logits_of, prompt, count):
 
 # %%
 model.load_state_dict(weights)
-computed = []  # positions, call by call
+computed = []  # how many positions each call computes
 count_places = model.layers[0].norm1.register_forward_pre_hook(
     lambda _, args: computed.append(args[0].numel() // WIDTH)
 )
@@ -947,8 +948,9 @@ card["positions"] = beside("positions", predicted=expected, measured=ratio)
 card["positions"]
 
 # %% [markdown]
-# How fast could it be at most? Each new token needs every weight once. This gives a bound by bytes: the bandwidth of the memory, divided by the
-# bytes of the weights. The bandwidth is measured by adding up a large tensor.
+# How fast could it be? Each new token needs every weight once. This gives a bound by bytes: the bandwidth of the memory, divided by the bytes of the
+# weights. It holds for weights that do not fit into the processor's cache, from which they come faster; ours may fit. The bandwidth is measured by
+# adding up a large tensor.
 
 # %%
 large_tensor = torch.ones(16_000_000)  # 64 MB
@@ -962,7 +964,8 @@ per_second = {}
 for way in (again, with_cache):
     per_second[way] = 16 / min(written(way, prompt, 16)[2] for _ in range(3))
 bound = bandwidth / measured[32]
-print(f"memory gives {bandwidth / 1e9:.1f} GB/s: at most {bound:,.0f} tokens/s")
+print(f"memory gives {bandwidth / 1e9:.1f} GB/s; if the weights do not fit into the")
+print(f"cache, the bound is {bound:,.0f} tokens/s")
 print(f"{per_second[again]:.0f} tokens/s without a cache, ", end="")
 print(
     f"{per_second[with_cache]:.0f} with it, "
@@ -971,9 +974,9 @@ print(
 assert per_second[with_cache] < bound
 
 # %% [markdown]
-# The cache saves eleven of twelve positions but much less of the time, and both loops are far below the bound. In a model of half a million
-# weights, a token is nearly all overhead: about a hundred calls from Python, each with a few microseconds of work. With billions of weights you
-# come much closer to the bound by bytes, and the cache saves what it promises. So measure where you are before you optimize.
+# The cache saves eleven of twelve positions but much less of the time, and both loops are far below the bound. In a model of half a million weights,
+# a token is nearly all overhead: many calls from Python, each with little work. With billions of weights you come much closer to the bound by bytes,
+# and the cache saves what it promises. So measure where you are before you optimize.
 #
 # ## The report card
 #
@@ -994,7 +997,7 @@ wanted = {
     "margin": ("without a margin", f"under {CAP / 1e6:.1f} MB"),
     "among 512": ("share of rank 0 of 512", "1 (fair)"),
     "lost steps": ("lost steps", f"at most {EVERY}"),
-    "healed": ("equal to no break", "yes"),
+    "healed": ("equal to the unbroken run", "yes"),
     "4 bits": ("loss with 4 bits", f"near {losses[32]:.3f}"),
     "positions": ("gain of the cache", "above 1"),
 }
@@ -1003,28 +1006,31 @@ rows = [row_of(*wanted[name], card[name]) for name in wanted]
 Table(("stage", "wanted", "guessed", "predicted", "happened"), rows)
 
 # %% [markdown]
-# The next table shows what it cost. The honest lines are those about work that was paid for twice. The last price is that of the 27 steps before the
-# first death and of the command that healed the run.
+# The next table shows what it cost. The honest lines are those about work that was paid for twice. The first two prices are those of the steps alone.
+# The last one is that of a whole command, with its two starts of Python on every rank.
 
 # %%
 computed_steps = sum(len(losses) for _, losses in starts)
 twice = computed_steps - STEPS
-first_start = clock[STEPS] - clock[1]
-a_step = first_start / (STEPS - 1)
-healed = computed_steps - 27  # steps in the command that healed it
-price_whole, price_broken = (
-    RANKS * seconds / 3600 * PRICE for seconds in (first_start, 27 * a_step + healing)
-)
+a_step = (clock[STEPS] - clock[1]) / (STEPS - 1)  # of the unbroken run, with saves
+healed = computed_steps - 27  # steps of the command that healed the run
+price = {}
+for what, seconds in (
+    ("steps without a break", STEPS * a_step),
+    ("steps with two deaths", computed_steps * a_step),
+    ("the command that healed it", healing),
+):
+    price[what] = f"{RANKS * seconds / 3600 * PRICE:.4f}"
 rows = [
-    ["the run without a break", f"{STEPS} steps", f"{first_start:.1f} s"],
+    ["the steps without a break", f"{STEPS} steps", f"{STEPS * a_step:.1f} s"],
     ["computed twice", f"{twice} steps", f"{twice * a_step:.1f} s"],
     ["the command that healed it", f"{healed} steps", f"{healing:.1f} s"],
     ["of that, not in steps", "", f"{max(healing - healed * a_step, 0):.1f} s"],
-    [f"price without a break, at {PRICE:.2f} an hour", "", f"{price_whole:.4f}"],
-    ["price with two deaths", "", f"{price_broken:.4f}"],
+    *([f"price of {what}", "", each] for what, each in price.items()),
 ]
 assert twice == 27 % EVERY + 38 % EVERY
-Table(("cost", "steps", "seconds, or your currency"), rows)
+head = f"cost, at {PRICE:.2f} per rank and hour"
+Table((head, "steps", "seconds, or your currency"), rows)
 
 # %% [markdown]
 # Two deaths cost 15 steps of 48, because the saves were far apart for such a short run. The other cost is easy to forget: each of the command's two
@@ -1039,11 +1045,13 @@ Table(("cost", "steps", "seconds, or your currency"), rows)
 # - **The text**: `TEXT` and `rows_of`. Keep them a function of the sample's number ([71_data](../day7_own_model/71_data.ipynb) has real ones).
 # - **The model**: `Model`. Cut it layer by layer, as here ([25_fsdp](../day2_data_parallel/25_fsdp.ipynb)). Weights in bf16 come with
 #   `MixedPrecisionPolicy`.
-# - **The budget**: `WIDTH`, `MICRO`, `BATCH`, `EVERY`, from your own call of `choose_run`, with a trial on one node instead of the trial above.
+# - **The budget**: `WIDTH`, `MICRO`, `BATCH`, `EVERY`, from your own call of `choose_run`, with a trial on one node instead of the trial above. The
+#   program takes them from its environment, as the letter below shows.
 # - **The disk**: `CHECKPOINT` must be a folder that all nodes see. Delete old checkpoints; keep two.
 # - **The place**: a batch script for Slurm, which lesson 61 calls a letter. Here it is for two nodes of four ranks. On each node it starts torchrun
-#   with `--max-restarts=1`, as in the run that healed above. If the job is stopped from outside, Slurm starts it again (`--requeue`), which is a
-#   third start like the others.
+#   with `--max-restarts=1`, as in the run that healed above. If a node is lost or the job is preempted, Slurm starts it again (`--requeue`), which is
+#   a third start like the others. At the time limit it does not, so a minute before, the letter itself asks to be queued again (`signal`). After
+#   `scancel` the job stays stopped.
 
 # %%
 from workshop.facts.tree import ROOT
@@ -1052,6 +1060,8 @@ from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import read_site
 
 site = read_site(ROOT / "examples/sites/slurm-apptainer.toml")
+told = {name: str(decided[name]) for name in decided if name != "OMP_NUM_THREADS"}
+told["CHECKPOINT"] = "/fast/ada/your_run"
 job = Job(
     "your-run",
     "your_run.py",
@@ -1059,21 +1069,25 @@ job = Job(
     nproc_per_node=4,
     time="04:00:00",
     requeue=True,
+    signal="USR1@60",
     max_restarts=1,
-    environment={"CHECKPOINT": "/fast/ada/your_run", "EPOCHS": "6"},
+    environment=told,
     folder="/fast/ada",
 )
 letter = slurm_script(site, job)
-keep = ("#SBATCH --nodes", "#SBATCH --ntasks", "#SBATCH --time", "#SBATCH --requeue")
-asked = [line for line in letter.splitlines() if line.startswith(keep)]
-told = [
-    line for line in letter.splitlines() if "CHECKPOINT" in line and "export" in line
-]
-print(*asked, *told, sep="\n")
+
+# %%
+flags = "nodes", "ntasks-per-node", "time", "requeue", "signal"
+asks = [f"#SBATCH --{flag}" for flag in flags]
+lines = letter.splitlines()
+asked = [line for line in lines if line.startswith(tuple(asks))]
+exports = [f"export {name}={value}" for name, value in sorted(told.items())]
+print(*asked, *exports, sep="\n")
 assert [line.split("=")[-1] for line in asked[:2]] == ["2", "1"]
 for words in ("--nproc-per-node=4", "--max-restarts=1", "your_run.py", "--requeue"):
     assert words in letter, words
-assert told
+assert len(asked) == len(asks)
+assert set(exports) <= set(lines)
 
 # %% [markdown]
 # The letter is a program too, and bash can check its syntax without running it:
@@ -1083,7 +1097,7 @@ read = subprocess.run(
     ["bash", "-n"], input=letter, text=True, capture_output=True, timeout=20
 )
 assert read.returncode == 0, read.stderr
-print("bash can read the letter")
+print("bash finds no syntax error in the letter")
 
 # %% [markdown]
 # `%%sbatch -N 2 -n 4` submits such a letter from a notebook, and `workshop export` writes one for a script.

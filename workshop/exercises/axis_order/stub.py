@@ -9,7 +9,7 @@ def axis_order(
     def seconds(order: tuple[str, ...]) -> float:
         total, reach = 0.0, 1
         for axis in order:
-            # so many neighbouring ranks hold a whole group of this axis
+            # so many neighboring ranks hold a whole group of this axis
             reach *= sizes[axis]
             total += ...
         return total

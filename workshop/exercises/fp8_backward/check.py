@@ -90,10 +90,23 @@ def _cases() -> list[tuple[Any, Any, Any]]:
 
 
 def check(names: dict[str, Any]) -> str:
-    """Gradients of common size, tiny ones, large ones, and all of these together."""
-    for case in _cases():
+    """Gradients of common size, tiny ones, large ones, all of these together, and zeros."""
+    cases = _cases()
+    for case in cases:
         _one(names["fp8_backward"], *case)
+    _zeros(names["fp8_backward"], *cases[0])
     return "dx and dw are those of a dy rounded to E5M2 once, with one scale, for small and large gradients."
+
+
+def _zeros(function: Any, dy: Any, x: Any, weight: Any) -> None:
+    """A dy of zeros: its amax gives no scale."""
+    answer = call(function, "fp8_backward", Call((0 * dy, x.clone(), weight.clone())))
+    for name, found in zip(("dx", "dw"), answer, strict=True):
+        if found.isnan().any():
+            why = "the scale is 0, and 0 / 0 is NaN. Keep the scale above zero."
+            raise Wrong(f"Where all of dy is zero, {name} is NaN: {why}")
+        if found.any():
+            raise Wrong(f"Where all of dy is zero, {name} must be zero too; it is not.")
 
 
 def _one(function: Any, dy: Any, x: Any, weight: Any) -> None:

@@ -6,6 +6,7 @@ and standard deviation. Whether that divides by the number of answers or by one 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,11 @@ MISTAKES: tuple[tuple[Formula, str], ...] = (
         "It is divided by the variance; wanted: by its root.",
     ),
 )
+
+
+LEFT_BY_ROUNDING = 0.2
+"""The most that may be left of a row of equal rewards. A mean that is off by 6e-8 makes 0.06 if 1e-6 is added
+to the deviation, and 1 if nothing is added."""
 
 
 def _cases() -> list[Any]:
@@ -86,4 +92,11 @@ def check(names: dict[str, Any]) -> str:
         raise Wrong("A row of equal rewards gave values that are not a number (0 / 0). Make it all zeros.")
     if not bool((value[:2].abs() < 1e-3).all()):
         raise Wrong(f"A row of equal rewards gave {value[0].tolist()}; wanted zeros.")
+    for reward, number, rows in itertools.product((0.1, 0.3, 0.7, 0.9), (7, 8, 13), (1, 2)):
+        value = _answer(function, torch.full((rows, number), reward))
+        if not bool((value.abs() < LEFT_BY_ROUNDING).all()):
+            raise Wrong(
+                f"A row of {number} rewards of {reward} gave {shown(value[0, 0].item())}; wanted zeros. Its "
+                "mean is rounded, so its deviation is tiny but not 0: add a small number to it, such as 1e-6."
+            )
     return f"{sum(len(case) for case in cases)} questions, each measured by its own answers"

@@ -15,6 +15,11 @@ SEND_FIRST = (
     "`dist.batch_isend_irecv`, then wait for both."
 )
 TOLERANCE = 1e-5  # of the largest value
+OF_LARGE = 1e-3  # the same where scores are large: 32 bits leave an lse of 200 an error of 1e-5
+OVERFLOW = (
+    "The result is right, but not if each `lse` is 200 larger, as with large scores: then e^lse overflows. "
+    "Take exponentials of differences, e^(lse - lse of both), and `torch.logaddexp` for the lse of both."
+)
 WHY = {
     "added": (
         "That is the plain sum of the parts. Each part is an average over its own keys: it counts by its "
@@ -39,7 +44,7 @@ WHY = {
 
 
 def check(reports: list[dict[str, Any]]) -> str:
-    """In turn: nobody waits in vain, attention over the whole sequence, and what was sent for it."""
+    """In turn: nobody waits, attention over the whole sequence, nothing overflows, and what was sent."""
     nobody_waits([report["waited_at"] for report in reports], SEND_FIRST)
     for rank, report in enumerate(reports):
         answer, wanted = report["found"], report["wanted"]
@@ -50,6 +55,8 @@ def check(reports: list[dict[str, Any]]) -> str:
     if not all(right):
         rank = right.index(False)
         raise Wrong(_difference(rank, reports[rank], _reason(reports)))
+    if not all(report["off_if_large"] < OF_LARGE for report in reports):  # nan is not, either
+        raise Wrong(OVERFLOW)
     for rank, report in enumerate(reports):
         if report["sent"] != report["allowed"]:
             raise Wrong(

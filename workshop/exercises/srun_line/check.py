@@ -39,6 +39,8 @@ def _judge(line: str, written: str, num_nodes: int, ranks_per_node: int) -> None
     at = next((i for i, word in enumerate(words) if word in ("torch.distributed.run", "torchrun")), None)
     if at is None or "train.py" not in words[at:]:
         raise Wrong(f"`{written}` must run torch.distributed.run, which runs train.py.")
+    if words[at] != "torchrun" and words[at - 1] != "-m":
+        raise Wrong(f"`{written}`: without -m, python looks for a file named torch.distributed.run.")
     words = [_NODES_OF_THE_JOB.sub(str(num_nodes), word) for word in words]
     for_srun, for_torchrun = _flags(words[1:at]), _flags(words[at + 1 : words.index("train.py")])
     _started(written, for_srun, for_torchrun, (num_nodes, ranks_per_node))
@@ -94,6 +96,11 @@ def _met(written: str, flags: dict[str, str], num_nodes: int) -> None:
         raise Wrong(
             f"`{written}`: each torchrun expects {nodes} node{'s' * (nodes > 1)}, so there would be "
             f"{num_nodes} worlds that do not know of each other (or one that waits). Add --nnodes."
+        )
+    if "standalone" in flags:
+        raise Wrong(
+            f"`{written}`: --standalone makes each torchrun meet at its own node and ignore the endpoint, so "
+            "they never meet one another. Leave it out."
         )
     endpoint = flags.get("rdzv-endpoint", "")
     host, _, port = endpoint.rpartition(":")

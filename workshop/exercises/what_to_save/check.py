@@ -1,7 +1,8 @@
 """Exercise: what a checkpoint must hold, so that the run that goes on is the run that was broken off.
 
 Five things change while a model trains, and each is forgotten by somebody. A sixth mistake keeps them all, by
-reference: `state_dict()` gives the tensors that training goes on to change.
+reference: `state_dict()` gives the tensors that training goes on to change. Where there is an accelerator,
+the random state has two parts: the small model draws from the CPU's, the lesson's own run from the other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ MISSING = {
     "optimizer": "The optimizer's moments are lost. The first loss is right, the step after it is not.",
     "schedule": "The schedule begins again: the learning rate of the resumed run is that of its first steps.",
     "position": "The data begin again: the resumed run sees batches that it has seen already.",
-    "random": "The random state is lost: dropout (`torch.get_rng_state()`) drops different numbers.",
+    "random": "The random state is lost: dropout drops different numbers. It is `torch.get_rng_state()`, "
+    "and with an accelerator also that of `torch.get_device_module()`.",
 }
 
 

@@ -87,8 +87,16 @@ def _parts(run: SmallRun) -> dict[str, Any]:
         "optimizer": {str(number): dict(state) for number, state in moments.items()},
         "schedule": run.schedule.last_epoch,
         "position": run.data.position,
-        "random": torch.get_rng_state(),
+        "random": _random_states(),
     }
+
+
+def _random_states() -> dict[str, Tensor]:
+    """Of the CPU's generator, and of the accelerator's where there is one; nothing here draws from it."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.accelerator.is_available():
+        states["accelerator"] = torch.get_device_module().get_rng_state()
+    return states
 
 
 def _equal(one: Any, other: Any) -> bool:

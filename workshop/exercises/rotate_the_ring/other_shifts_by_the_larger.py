@@ -1,0 +1,28 @@
+import torch
+import torch.distributed as dist
+
+
+def merge(out, lse, part, part_lse):
+    """Two sets of keys as one: the output, (queries, head_dim), and lse, (queries,)."""
+    larger = torch.maximum(lse, part_lse)  # no exponential is above 1
+    mine, theirs = (lse - larger).exp(), (part_lse - larger).exp()
+    both = mine + theirs
+    return (out * mine.unsqueeze(-1) + part * theirs.unsqueeze(-1)) / both.unsqueeze(-1), larger + both.log()
+
+
+def rotate_the_ring(query, key, value, attend):
+    """Causal attention of this rank's queries over the keys of all ranks."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    out, lse = attend(query, key, value, causal=True)  # its own keys: the block on the diagonal
+    block = torch.stack((key, value))
+    for step in range(1, world_size):
+        arriving = torch.empty_like(block)
+        to_right = dist.P2POp(dist.isend, block, (rank + 1) % world_size)
+        from_left = dist.P2POp(dist.irecv, arriving, (rank - 1) % world_size)
+        for message in dist.batch_isend_irecv([to_right, from_left]):
+            message.wait()
+        block = arriving
+        owner = (rank - step) % world_size
+        if owner < rank:  # later keys are not for us
+            out, lse = merge(out, lse, *attend(query, block[0], block[1], causal=False))
+    return out
