@@ -1211,7 +1211,8 @@ show.recorded_run("22_ddp", share_gpu=True)
 # ## What to take away
 #
 # - **Begin alike** (broadcast parameters and buffers) and **step alike** (average gradients). Then N copies stay one model to the bit.
-# - If the broadcast is missing, there is no error, and the loss falls. Compare the copies once (`difference_between_ranks` does this).
+# - If the broadcast is missing, there is no error, and the loss falls. Compare the copies once. (Here
+#   `difference_between_ranks` did this. In a program, `check_alike(model)` of `workshop.parallel.ddp` raises an error if they differ.)
 # - `DistributedSampler` pads so that all ranks get the same number of samples. Call `set_epoch` in every epoch.
 # - DDP packs gradients into buckets, last layer first, and sends each bucket while backward continues. Only the end is exposed.
 # - A rank sends 2 (N - 1) / N times the bytes of the gradients, whatever the bucket size. With accumulation, use `no_sync()`.
