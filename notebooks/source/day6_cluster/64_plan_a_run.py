@@ -808,7 +808,7 @@ data = GPUS // TENSOR // PIPELINE
 part = PARAMS / TENSOR / PIPELINE
 state = (2 + 4) * part + 12 * part / data  # bf16 weights, fp32 gradients, ZeRO-1
 # 34 s b h bytes per layer, over all tensor ranks (Korthikanti et al., table 2, without
-# scores); the first of p stages keeps p micro-batches, each of a p-th of the layers, and
+# scores); the first of p stages keeps p micro-batches, each of a p-th of the layers and
 # with several chunks a little more
 kept = 34 * SEQ_LEN * WIDTH * LAYERS / TENSOR
 kept *= 1 + (PIPELINE - 1) / (PIPELINE * CHUNKS) if CHUNKS > 1 else 1

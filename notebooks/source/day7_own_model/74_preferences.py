@@ -824,7 +824,7 @@ else:
     model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=4, vocab_size=32))
 model.to(device)
 
-# Put your own pairs here: token ids, and labels (NOTHING in the prompt and the padding).
+# Put your own pairs here: token ids, and labels (NOTHING in the prompt and padding).
 # Where your tokenizer pads with its end token, tell the two apart by their places.
 prompt, end = torch.randint(2, 32, (PAIRS, 4)), torch.full((PAIRS, 1), END)
 chosen = torch.cat([prompt, prompt, end, torch.full((PAIRS, 4), PADDING)], 1)

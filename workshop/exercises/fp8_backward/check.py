@@ -101,11 +101,11 @@ def check(names: dict[str, Any]) -> str:
 def _zeros(function: Any, dy: Any, x: Any, weight: Any) -> None:
     """A dy of zeros: its amax gives no scale."""
     answer = call(function, "fp8_backward", Call((0 * dy, x.clone(), weight.clone())))
-    for name, found in zip(("dx", "dw"), answer, strict=True):
-        if found.isnan().any():
+    for name, gradient in zip(("dx", "dw"), answer, strict=True):
+        if gradient.isnan().any():
             why = "the scale is 0, and 0 / 0 is NaN. Keep the scale above zero."
             raise Wrong(f"Where all of dy is zero, {name} is NaN: {why}")
-        if found.any():
+        if gradient.any():
             raise Wrong(f"Where all of dy is zero, {name} must be zero too; it is not.")
 
 
