@@ -35,7 +35,7 @@ if str(ROOT) not in sys.path:  # `python tools/notebooks.py` puts only tools/ th
 
 from tools.rules import Problem, pairing_problems  # noqa: E402 - needs the line above
 from workshop.cli.notebook_run import run_notebook  # noqa: E402
-from workshop.facts.comments import without_comments  # noqa: E402
+from workshop.show.recorded import code_digest  # noqa: E402
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LIKE_ENOUGH = 0.6
@@ -68,7 +68,7 @@ def paired(source: Path, present: NotebookNode | None) -> NotebookNode:
         cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if k == "tags"})
         if before is not None:
             cell.id = before.id
-            if cell.cell_type == "code" and without_comments(cell.source) == without_comments(before.source):
+            if cell.cell_type == "code" and code_digest(cell.source) == code_digest(before.source):
                 cell.outputs, cell.execution_count = before.outputs, before.execution_count
     _give_ids(notebook.cells, {before.id for before in old})
     notebook.metadata = NotebookNode(kernelspec=NotebookNode(KERNEL), language_info=NotebookNode(LANGUAGE))
@@ -231,9 +231,9 @@ def _changed_guesses(notebook: NotebookNode, present: NotebookNode) -> list[Note
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
-    """Text, without its comments, and tags of the cells of code."""
+    """What the cells of code do, whatever their comments say, and their tags."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [(without_comments(cell.source), list(cell.metadata.get("tags", ()))) for cell in code]
+    return [(code_digest(cell.source), list(cell.metadata.get("tags", ()))) for cell in code]
 
 
 def _others(notebook: NotebookNode) -> list[tuple[str, list[str]]]:

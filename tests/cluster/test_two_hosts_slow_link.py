@@ -10,7 +10,7 @@ from tests.cluster import hosts as lab
 from tests.cluster.hosts import Console, Host
 from tests.cluster.test_two_hosts_ranks import start_code
 from workshop.facts.device import LinkSpec
-from workshop.facts.traffic import wire_bytes
+from workshop.predict.collectives import wire_bytes
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),

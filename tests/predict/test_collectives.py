@@ -9,15 +9,15 @@ import pytest
 
 from workshop.facts.catalogue import cluster
 from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
-from workshop.facts.traffic import COLLECTIVES, RING_ROUNDS, wire_bytes
 from workshop.predict.collectives import (
+    COLLECTIVES,
     DISPATCHERS,
     Wires,
     network_share,
     network_start,
     node_curve,
-    ring_bytes,
     sent_copies,
+    wire_bytes,
 )
 from workshop.predict.time.rates import rates_of
 
@@ -33,17 +33,6 @@ def test_bytes_are_the_ring_bounds():
     assert wire_bytes("all_to_all", 1000, 4) == 750
     assert wire_bytes("send", 1000, 2) == 1000
     assert wire_bytes("all_reduce", np.array([1000, 2000]), np.array([4, 1])).tolist() == [1500, 0]
-
-
-@pytest.mark.parametrize("collective", RING_ROUNDS)
-def test_a_ring_sends_what_the_record_says(collective):
-    sizes, ranks = np.array([1e3, 3e6, 2.0**30]), np.array([1, 6, 64])
-    assert ring_bytes(collective, sizes, ranks) == pytest.approx(wire_bytes(collective, sizes, ranks))
-
-
-def test_what_is_no_ring_is_refused():
-    with pytest.raises(ValueError, match="'send' is no ring"):
-        ring_bytes("send", 1e3, 2)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

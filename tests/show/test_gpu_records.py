@@ -1,6 +1,7 @@
 """The records of `make gpu` as a table: chosen lines, ratios, none yet, and words that nothing has."""
 
 import json
+import re
 
 import pytest
 
@@ -69,3 +70,28 @@ def test_another_cards_record_is_named_below_and_shown_when_asked_for(folder):
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if (RECORDS / f"{stage}.json").exists()])
 def test_every_record_that_there_is_makes_a_table(stage):
     assert show.measured_on_gpu(stage).rows
+
+
+def printed(lesson: str, words: str) -> str:
+    """What the cell of a lesson that prints these words printed on the workshop's own GPU."""
+    record = json.loads((RECORDS / "lessons.json").read_text())
+    cells = record["parts"][lesson]["rows"][0]["cells"].values()
+    return next(text for text in cells if words in text)
+
+
+def test_12_says_how_near_short_kernels_come_to_the_slope():
+    lines = re.findall(
+        r"(.*?)  +[\d.]+ FLOPs.*?([\d.]+)% of.*?([\d.]+)%", printed("12_flops_and_mfu", "the roof is")
+    )
+    of_roof = {name: float(share) / float(roof) for name, share, roof in lines}
+    assert all(of_roof[name] <= 0.5 for name in ("GELU", "norm", "one token x matrix"))
+
+
+def test_55_says_that_a_small_2_to_4_network_takes_many_times_as_long():
+    lines = re.findall(
+        r"(\d+) tokens, (\S+) +kernel +([\d.]+)", printed("55_pruning", "tokens, dense kernel")
+    )
+    took = {(tokens, kernel): float(seconds) for tokens, kernel, seconds in lines}
+    for tokens in ("128", "4096"):
+        assert took[tokens, "2:4"] > 15 * took[tokens, "dense"]
+    assert took["4096", "2:4"] < 1.1 * took["128", "2:4"]

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.gpu.lessons import ON_RANKS
 from workshop import show
 from workshop.facts.tree import ROOT
-from workshop.show.recorded import TAG, _printed, code_digest, recorded_run
+from workshop.show.recorded import TAG, _printed, _without_comments, code_digest, recorded_run
 
 LESSON = "00_welcome"
 LESSONS = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
@@ -167,3 +167,23 @@ def test_who_ran_it_on_another_card_sees_that_run_too(record, tmp_path):
 
 def test_the_name_is_shows_own():
     assert show.recorded_run is recorded_run
+
+
+@pytest.mark.parametrize(
+    ("code", "plain"),
+    [
+        ("x = 1  # one\n# and\ny = 2", "x = 1\ny = 2"),
+        (
+            "%%torchrun -n 2  # not Python's\n# a rank\nprint('# no')  # yes",
+            "%%torchrun -n 2  # not Python's\nprint('# no')",
+        ),
+        ('a = """\n# in a string\n"""', 'a = """\n# in a string\n"""'),
+        ("a = 1\n\n\nb = 2", "a = 1\n\n\nb = 2"),
+        ("%%sbatch\n#SBATCH --nodes 2\nsrun true", "%%sbatch\n#SBATCH --nodes 2\nsrun true"),
+        ("'''never closed # so not read", "'''never closed # so not read"),
+        ("def f():\n    # nothing yet\n    pass", "def f():\n    pass"),
+        ("%%guess a\n# What?\n...", "%%guess a\n..."),
+    ],
+)
+def test_comments_go_and_nothing_else(code, plain):
+    assert _without_comments(code) == plain

@@ -5,7 +5,7 @@ DTensor and the functional collectives call `_c10d_functional::all_reduce`, and 
 `c10d::allreduce_` as well. So whoever sits in the dispatcher (a `TorchDispatchMode`) sees them all, from
 Python or C++, on gloo, NCCL or a fake process group.
 
-Two numbers each, payload and wire bytes: `workshop.facts.traffic` defines them.
+Two numbers each, payload and wire bytes: `workshop.predict.collectives` defines them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from workshop.facts.traffic import COLLECTIVES, Traffic, wire_bytes
+from workshop.facts.traffic import Traffic
+from workshop.predict.collectives import COLLECTIVES, wire_bytes
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 

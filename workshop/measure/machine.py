@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from workshop.facts.this_machine import save_calibration
-from workshop.facts.traffic import wire_bytes
+from workshop.predict.collectives import wire_bytes
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 COPIED_BYTES = 256 * 2**20

@@ -5,7 +5,7 @@ least a rank must send is
 
     all_reduce       2 (n-1)/n B      = reduce_scatter + all_gather       (Patarasuk and Yuan 2009)
     reduce_scatter     (n-1)/n B
-    all_gather         (n-1)/n B
+    all_gather         (n-1)/n B      and gather, scatter
     all_to_all         (n-1)/n B      B: what one rank holds
     broadcast, send            B
 
@@ -39,10 +39,12 @@ import numpy as np
 
 from workshop.facts.device import ClusterSpec
 from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
-from workshop.facts.traffic import RING_ROUNDS, wire_bytes
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
+
+OF_RINGS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+COLLECTIVES = (*OF_RINGS, "broadcast", "send")
 
 LINKS = {"A100-80GB": 300e9, "H100": 450e9, "GB200": 900e9, "B200": 900e9}
 """Bytes/s, one way, of the link each was timed on (`links.toml`: nvlink-3, nvlink-4, nvlink-5)."""
@@ -92,7 +94,7 @@ class NodeCurve:
         """Bytes/s on the bus that the largest group reaches with the largest message."""
         table = self.seconds[collective]
         n, size = 2.0 ** len(table), 2.0 ** (self.first + table.shape[1] - 1)
-        return float(ring_bytes(collective, size, n) / table[-1, -1])
+        return float(wire_bytes(collective, size, n) / table[-1, -1])
 
 
 def bus_share(ranks: Numbers) -> Any:
@@ -100,11 +102,22 @@ def bus_share(ranks: Numbers) -> Any:
     return (ranks - 1) / ranks
 
 
-def ring_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> Any:
-    """Bytes that one rank sends in a ring: `facts.traffic.wire_bytes`, of the collectives that are rings."""
-    if collective not in RING_ROUNDS:
-        raise ValueError(f"{collective!r} is no ring (known: {', '.join(RING_ROUNDS)})")
-    return RING_ROUNDS[collective] * bus_share(ranks) * num_bytes
+def wire_bytes(collective: str, payload_bytes: Numbers, ranks: Numbers) -> Any:
+    """Bytes that one rank sends in a collective (the table above); 0 in a group of one.
+
+    Args:
+        collective: one of `COLLECTIVES`.
+        payload_bytes: the full side of its tensor; a number, or an array.
+        ranks: in its group; a number, or an array that broadcasts against ``payload_bytes``.
+
+    Raises:
+        ValueError: an unknown collective; the message lists the known ones.
+    """
+    if collective not in COLLECTIVES:
+        raise ValueError(f"unknown collective {collective!r} (known: {', '.join(COLLECTIVES)})")
+    if collective not in OF_RINGS:
+        return (ranks > 1) * payload_bytes
+    return (2 if collective == "all_reduce" else 1) * bus_share(ranks) * payload_bytes
 
 
 @cache
@@ -271,9 +284,7 @@ class Wires:
         return np.minimum(self.per_node // np.minimum(stride, self.per_node), ranks)
 
     def seconds(self, collective: str, num_bytes: Numbers, ranks: Numbers, stride: Numbers = 1) -> np.ndarray:
-        """Time of a collective of `ranks` ranks at distance `stride` on a tensor of `num_bytes`; 0 for one
-        rank.
-        """
+        """Seconds of a collective of `ranks` ranks at distance `stride` on `num_bytes`; 0 for one rank."""
         n, size = np.asarray(ranks), np.asarray(num_bytes, dtype=float)
         if n.max() <= 1:
             return np.zeros(np.broadcast_shapes(n.shape, size.shape))
@@ -284,7 +295,7 @@ class Wires:
             moving = self._all_to_all(size, n, here)
         else:
             crossing = self._crossing(collective, size, n, here)
-            moving = np.maximum(ring_bytes(collective, size, n) / self.link, crossing)
+            moving = np.maximum(wire_bytes(collective, size, n) / self.link, crossing)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
 
     def summed_seconds(
@@ -326,7 +337,7 @@ class Wires:
         if not (here < n).any():
             return np.zeros(np.broadcast_shapes(size.shape, n.shape))
         used = np.minimum(here, self.adapters)
-        sent, step = ring_bytes(collective, size, n) / used, size / np.maximum(n, 1) / used
+        sent, step = wire_bytes(collective, size, n) / used, size / np.maximum(n, 1) / used
         return np.where(here < n, sent / (self.network * network_share(step)), 0.0)
 
     def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:
@@ -335,9 +346,7 @@ class Wires:
         return np.where(np.asarray(here) >= np.asarray(ranks), self.link, network)
 
     def load(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
-        """How much of a device a running collective occupies, between 0 and 1: its rate as a share of the
-        link's.
-        """
+        """How much of a device a collective occupies, from 0 to 1: its rate as a share of the link's."""
         return self.rate(ranks, self.members(ranks, stride)) / self.link
 
     def latency(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
@@ -387,7 +396,5 @@ class Wires:
         return np.where(n > 1, start + moving, 0.0)
 
     def _all_to_all(self, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
-        """Each rank keeps 1/n, sends (here-1)/n over the link and the rest over its adapter, at the same
-        time.
-        """
+        """Each rank keeps 1/n, sends (here-1)/n over the link, and the rest over its adapter meanwhile."""
         return np.maximum(size * (here - 1) / n / self.link, size * (n - here) / n / self.network)

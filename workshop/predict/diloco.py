@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from workshop.facts.checks import check_positive
 from workshop.facts.device import LinkSpec
-from workshop.facts.traffic import wire_bytes
+from workshop.predict.collectives import wire_bytes
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ Who runs `make gpu` on another card sees a sentence of that run too.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import tokenize
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from html import escape
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_choice
-from workshop.facts.comments import without_comments
 from workshop.facts.tree import ROOT
 from workshop.show.gpu_records import RECORDS, cards
 
@@ -36,6 +37,7 @@ TIMED = re.compile(
 # A warning has its own source line below it, indented; a model is converted where it is used first.
 _WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\] |^converting smollm2 ")
 _ITS_LINE = re.compile(r"^(\[ranks? [\d, -]+\] )?  \S")
+_NOT_PYTHON = ("%%sbatch", "%%bash", "%%sh", "%%writefile", "%%html")  # magics of other languages
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
 NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
@@ -176,10 +178,30 @@ class _Cell:
 def code_digest(code: str) -> str:
     """Twelve letters that tell one cell's code from another's.
 
-    Comments do not count (`without_comments`), nor do spaces at the ends of lines.
+    Comments do not count, nor do spaces at the ends of lines.
     """
-    plain = "\n".join(line.rstrip() for line in without_comments(code).strip().splitlines())
+    plain = "\n".join(line.rstrip() for line in _without_comments(code).strip().splitlines())
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
+
+
+def _without_comments(code: str) -> str:
+    """The lines of a cell that a comment alone does not fill, each without the comment at its end.
+
+    What is no Python comes back as it is: the lines of a magic that takes another language, and a text that
+    Python's tokenizer cannot read. So does a magic's own line, and what looks like a comment in a string.
+    """
+    if code.lstrip().startswith(_NOT_PYTHON):
+        return code
+    lines = code.splitlines()
+    first = next((i for i, line in enumerate(lines) if not line.startswith("%%")), len(lines))
+    body = "\n".join(lines[first:]) + "\n"
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(body).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return code
+    begins = {t.start[0] - 1 + first: t.start[1] for t in tokens if t.type == tokenize.COMMENT}
+    kept = [(line, line[: begins.get(i)].rstrip()) for i, line in enumerate(lines)]
+    return "\n".join(rest for line, rest in kept if rest or not line.strip())
 
 
 def lesson_digest(page: Path) -> str:
@@ -188,7 +210,7 @@ def lesson_digest(page: Path) -> str:
     code = [
         "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and not _shows_this(cell)
     ]
-    return code_digest("\n".join(without_comments(cell) for cell in code))
+    return code_digest("\n".join(_without_comments(cell) for cell in code))
 
 
 def _shows_this(cell: dict[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from workshop import launch, show
 from workshop.facts.formats import FORMATS
 from workshop.exercises import beside
 
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% [markdown]
 # ## A number is three fields

@@ -26,7 +26,7 @@ from workshop import launch, show
 from workshop.exercises import beside
 from workshop.measure import measure
 
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 on_cpu = device.type == "cpu"
 torch.set_num_threads(1)  # so that programs on the other cores disturb the timing less
@@ -367,8 +367,8 @@ beside("decode", calculated=100 * at_most)
 # To the left of the ridge, memory sets the **limit**: an operator that reads its numbers from memory cannot be faster than the slope. But an
 # operator can also be far below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of instructions, and
 # we counted eight FLOPs. A ReLU takes one instruction and is faster. A GPU has arithmetic to spare, so there a long kernel runs along the slope. A
-# short one falls below it, because our clock also counts its start and the wait for its end: on the H200, GELU, norm and the single token reached
-# about half of the slope or less. (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch
+# short one can fall below it, because our clock also counts its start and the wait for its end. (On the H200, GELU, norm and the single token reached
+# half of the slope or less.) (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch
 # them from memory again.)
 #
 # On an H100, four of our six operators lie to the left of the ridge: GELU, norm, residual and decoding. In bf16 the intensity of attention

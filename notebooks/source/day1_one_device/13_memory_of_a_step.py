@@ -23,7 +23,7 @@ from workshop import launch, show
 from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% [markdown]
 # ## Loading a model
@@ -196,6 +196,8 @@ for one, two, three in zip(plain, by_hand, by_torch, strict=True):
     assert torch.equal(one, two)
     assert torch.equal(one, three)
 print(f"{len(plain)} gradients, three ways: equal, bit for bit")
+assert not Recompute.apply(layer, x).requires_grad  # x needs no gradient: a trap
+assert checkpoint(layer, x, use_reentrant=False).requires_grad
 
 # %% [markdown]
 # `checkpoint` becomes selective if you give it a list of operators whose results are kept. Here the results of matrix products are kept,

@@ -28,7 +28,7 @@ from workshop.exercises import beside
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = f"{folder}/train_amp.pt"  # for the script at the end
 torch.set_num_threads(1)  # the matrices are too small for more threads to help
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")

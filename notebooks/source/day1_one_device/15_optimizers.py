@@ -33,7 +33,7 @@ with quietly():  # the import may complain about missing GPU kernels
     import bitsandbytes
 
 torch.set_num_threads(1)  # the matrices are too small for more threads to help
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 

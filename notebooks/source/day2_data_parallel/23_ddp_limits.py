@@ -28,7 +28,7 @@ from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 from workshop.launch.device import choose, wants_to_share
 
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 grow = folder / "grow.py"
 
 # %% [markdown]

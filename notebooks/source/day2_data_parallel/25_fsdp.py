@@ -23,7 +23,7 @@ from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 from workshop.launch.device import choose, wants_to_share
 
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
 on_gpus = four_ranks.kind == "cuda"  # one GPU per rank, or all ranks share one
 

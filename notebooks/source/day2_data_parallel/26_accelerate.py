@@ -41,7 +41,7 @@ from workshop.launch.device import choose
 
 # NCCL needs one GPU per rank: with fewer than two GPUs, all runs use the CPU
 os.environ.update(choose(2, torch.accelerator.device_count()).environment())
-folder = launch.Session.get().directory  # private; deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% [markdown]
 # ## The script

@@ -881,7 +881,7 @@ import os
 
 from workshop import launch
 
-folder = str(launch.Session.get().directory)  # private; deleted when the kernel stops
+folder = str(launch.Session.get().directory)  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = f"{folder}/train_powersgd"
 
 # %%

@@ -847,7 +847,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "train_tensor_parallel")
 
 # %% tags=["script"]

@@ -587,6 +587,7 @@ beside(
 # inside the node of eight. The ratio has hardly changed, from 1.8 to 1.7. Tensor sends tokens times width, and FSDP sends weights, which are
 # width times width divided by the tensor ranks. So the ratio is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and
 # 4,096 x 8 / 4,096 now. Both are 8.
+#
 # FSDP sends more than half as much as tensor, because under a pipeline it gathers each layer twice for *every* micro-batch. For this reason the
 # two are seldom combined in this way. Llama 3 kept the weights whole in its stages and sharded gradients and optimizer state (ZeRO-2). By
 # default, torchtitan does not reshard after forward if there is a pipeline.
@@ -605,7 +606,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "train_2d")
 
 # %% tags=["script"]

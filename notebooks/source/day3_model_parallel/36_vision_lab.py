@@ -879,7 +879,7 @@ assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * la
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/place_cuts.py

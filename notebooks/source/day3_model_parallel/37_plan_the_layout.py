@@ -649,7 +649,7 @@ memory_explorer(meta_run, only=("pipeline", "zero", "recompute"))
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% tags=["script"]
 # %%torchrun -n 1 --into chosen --save {folder}/choose_layout.py

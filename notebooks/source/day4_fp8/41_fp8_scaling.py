@@ -615,7 +615,7 @@ assert took[0] < took[1]
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/which_scale.py

@@ -755,7 +755,7 @@ from safetensors.torch import load_file, save_file
 
 from workshop import launch
 
-folder = launch.Session.get().directory / "served"  # deleted when the kernel stops
+folder = launch.Session.get().directory / "served"  # deleted when the kernel ends
 folder.mkdir()
 served = made["e4m3"]
 for name, layer in served.items():

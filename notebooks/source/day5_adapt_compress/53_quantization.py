@@ -1038,7 +1038,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel ends
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "to_int4.safetensors")
 
 # %% tags=["script"]

@@ -519,7 +519,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel ends
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "distill.pt")
 
 # %% tags=["script"]
@@ -596,7 +596,7 @@ for epoch in range(first, first + 3):
         state = {"student": student.state_dict(), "optimizer": optimizer.state_dict()}
         beside = saved.with_suffix(".part")
         torch.save({**state, "epoch": epoch}, beside)
-        beside.replace(saved)  # so this name never holds a half-written file
+        beside.replace(saved)  # so a half-written file never has this name
 dist.barrier()  # all ranks wait until the file is written
 dist.destroy_process_group()
 

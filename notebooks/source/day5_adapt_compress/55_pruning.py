@@ -753,7 +753,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel ends
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "pruned.pt")
 
 # %% tags=["script"]

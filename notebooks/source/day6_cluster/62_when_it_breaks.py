@@ -992,7 +992,7 @@ beside("stands_still", predicted=1.0, measured=round(stood, 1))
 # %%
 import os
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "train_guarded.pt")
 
 # %% tags=["script"]
@@ -1092,7 +1092,7 @@ def main():
                 torch.save({**state, "epoch": epoch}, file)
                 file.flush()
                 os.fsync(file.fileno())  # on the disk, before it has the final name
-            beside.replace(saved)  # a half-written file never has that name
+            beside.replace(saved)  # so a half-written file never has this name
         dist.barrier()  # no rank continues before the file exists
     dist.destroy_process_group()
 

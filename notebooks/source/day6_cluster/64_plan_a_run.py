@@ -783,7 +783,7 @@ Table(("", "plan", "from"), page)
 # %%
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel stops
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/plan.py

@@ -29,7 +29,7 @@ from workshop.assets import language_model, store, text
 from workshop.exercises import beside
 from workshop.facts.tabular import Table
 
-room = tempfile.TemporaryDirectory(prefix="data-")  # deleted when the kernel stops
+room = tempfile.TemporaryDirectory(prefix="data-")  # deleted when the kernel ends
 folder = Path(room.name)
 
 # %% [markdown]
@@ -793,7 +793,7 @@ for epoch in range(first, first + 3):
         state = {"model": weights, "optimizer": moments, "step": step}
         part = checkpoint.with_suffix(".part")
         torch.save(state, part)
-        part.replace(checkpoint)  # a half-written file never has the final name
+        part.replace(checkpoint)  # so a half-written file never has this name
 dist.destroy_process_group()
 
 # %% [markdown]

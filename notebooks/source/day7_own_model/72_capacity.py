@@ -698,7 +698,7 @@ import tempfile
 from pathlib import Path
 
 # %ranks stop
-room = tempfile.TemporaryDirectory(prefix="capacity-")  # deleted when the kernel stops
+room = tempfile.TemporaryDirectory(prefix="capacity-")  # deleted when the kernel ends
 folder = Path(room.name)
 os.environ["CHECKPOINT"] = str(folder / "sweep.pt")
 
@@ -789,7 +789,7 @@ for epoch in range(first, first + 3):
             print(f"  width {width}: {line}")
         part = checkpoint.with_suffix(".part")
         torch.save({"epoch": epoch, "settings": settings}, part)
-        part.replace(checkpoint)  # a half-written file never has the final name
+        part.replace(checkpoint)  # so a half-written file never has this name
 dist.destroy_process_group()
 
 # %% [markdown]

@@ -752,7 +752,7 @@ import os
 
 from workshop import launch
 
-folder = launch.Session.get().directory  # deleted when the kernel ends
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["CHECKPOINT"] = str(folder / "finetune.pt")
 
 # %% tags=["script"]

@@ -878,7 +878,7 @@ for epoch in range(first, first + 3):
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         part = checkpoint.with_suffix(".part")
         torch.save(state | {"epoch": epoch, "reference": reference}, part)
-        part.replace(checkpoint)  # so the checkpoint is never half written
+        part.replace(checkpoint)  # so a half-written file never has this name
 dist.destroy_process_group()
 
 # %% [markdown]

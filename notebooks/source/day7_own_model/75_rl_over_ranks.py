@@ -557,7 +557,7 @@ import tempfile
 from pathlib import Path
 
 # %ranks stop
-room = tempfile.TemporaryDirectory(prefix="rl-")  # deleted with the kernel
+room = tempfile.TemporaryDirectory(prefix="rl-")  # deleted when the kernel ends
 folder = Path(room.name)
 os.environ["CHECKPOINT"] = str(folder / "learn_from_answers.pt")
 
@@ -626,7 +626,7 @@ for epoch in range(first, first + 3):
         state = {"model": weights, "optimizer": moments, "epoch": epoch}
         part = checkpoint.with_suffix(".part")
         torch.save(state, part)
-        part.replace(checkpoint)  # so the checkpoint is never half written
+        part.replace(checkpoint)  # so a half-written file never has this name
 dist.destroy_process_group()
 
 # %% [markdown]

@@ -37,7 +37,7 @@ from workshop.facts.tabular import Table
 from workshop.launch.device import choose, wants_to_share
 
 torch.set_num_threads(1)
-folder = launch.Session.get().directory  # private, deleted when the kernel ends
+folder = launch.Session.get().directory  # private; deleted when the kernel ends
 card = {}  # for the report card: what was compared at each stage
 
 # %% [markdown]
@@ -310,9 +310,9 @@ def resume_from(room: Path, batch: int) -> tuple[Path | None, int, int]:
 # ### Decide: how many steps may be lost?
 #
 # A crash costs the steps since the last save, and a save costs time in any case. Lesson 64 has the formula for the best interval if the rate of
-# failures is known. Here you choose: `EVERY` is the number of steps that you are ready to lose, at most 26, because we will kill the run after step 27.
-# (The text below describes 10.) Your decisions reach the program as environment variables, and so does the micro-batch that `choose_run` has chosen
-# for you.
+# failures is known. Here you choose: `EVERY` is the number of steps that you are ready to lose, at most 26, because we will kill the run after step
+# 27. (The text below describes 10.) Your decisions reach the program as environment variables, and so does the micro-batch that `choose_run` has
+# chosen for you.
 
 # %%
 EVERY = 10

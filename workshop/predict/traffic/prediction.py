@@ -8,7 +8,7 @@ libraries: `workshop.predict.traffic.torch` writes down what PyTorch's own modul
 
 Two numbers for each line, as in `workshop.measure.comms`: the *payload* is the full, unsharded side of the
 collective, summed over the calls; the *wire* bytes are what the rank sends when it runs as a ring
-(`workshop.facts.traffic.wire_bytes`), and what `predict_step` divides by the links' rates.
+(`workshop.predict.collectives.wire_bytes`), and what `predict_step` divides by the links' rates.
 
 A group of all ranks is called `world`, as PyTorch calls it. Not counted: what is no training (barriers,
 logged losses), and buffers that DDP broadcasts.
@@ -22,9 +22,10 @@ from typing import Any
 
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
-from workshop.facts.traffic import Traffic, wire_bytes
+from workshop.facts.traffic import Traffic
 from workshop.facts.units import format_bytes
 from workshop.predict.case import NotPredictable, check_run
+from workshop.predict.collectives import wire_bytes
 from workshop.predict.layouts import Layouts, layers_on_rank
 from workshop.predict.memory.states import params_held
 from workshop.predict.traffic.megatron import megatron_calls

@@ -26,7 +26,7 @@ from functools import cached_property
 
 from workshop.facts.device import LinkSpec
 from workshop.facts.layout import Layout
-from workshop.facts.traffic import wire_bytes
+from workshop.predict.collectives import wire_bytes
 from workshop.predict.pipeline import Durations, simulate_pipeline
 from workshop.predict.vision.layers import Piece, Spec, pieces
 
