@@ -148,3 +148,14 @@ def test_what_installs_the_package_is_copied_first():
     wanted = {f"{module.replace('.', '/')}.py", "pyproject.toml", project["project"]["readme"], "workshop"}
     copied = {line.split()[0] for line in sections(GOOD)[1]["files"].splitlines() if line.strip()}
     assert wanted - copied == set()
+
+
+def test_lesson_61_shows_lines_of_this_file():
+    (lesson,) = (ROOT / "notebooks" / "source").glob("day*/61_*.py")
+    shown = lesson.read_text().partition("# Bootstrap: ")[2].partition("# ```")[0]
+    lines = ["Bootstrap: " + shown.splitlines()[0], *(line.strip("# ") for line in shown.splitlines()[1:])]
+    ours = {line.strip() for line in GOOD.splitlines()}
+    assert len(lines) > 10
+    for line in filter(None, lines):
+        start = line.removesuffix("...")
+        assert any(one.startswith(start) if start != line else one == line for one in ours), line

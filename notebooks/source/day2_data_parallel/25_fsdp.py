@@ -646,21 +646,22 @@ alone(*next(whole.step(0, device))).backward()
 report(alone=torch.nn.utils.clip_grad_norm_(alone.parameters(), max_norm=1.0).item())
 
 # %%
+from workshop.facts.tabular import Table
+
 each, end = loops[0]["each time"], loops[0]["at the end"]
-totals = []
-print("reduced      gathers    sums of gradients    together        peak      norm")
+totals, rows = [], []
 for name, found_here in (("each time", each), ("at the end", end)):
     gathers, sums = (found_here["sent"][kind] for kind in kinds)
     totals.append(gathers + sums)
     sizes = (gathers, sums, totals[-1], found_here["peak"])
-    shown = "  ".join(f"{format_bytes(size):>10}" for size in sizes)
     norm = found_here["norm"]
-    print(f"{name:<10} {shown}  {norm:.5f}")
+    rows.append((name, *map(format_bytes, sizes), f"{norm:.5f}"))
     assert abs(norm / loops[0].alone - 1) < 1e-4
 assert each["sent"]["reduce_scatter"] == 4 * end["sent"]["reduce_scatter"]
 assert 0.2 < 1 - totals[1] / totals[0] < 0.3, "a quarter less"
 assert end["peak"] > each["peak"]
 print(f"one process with the whole batch: norm {loops[0].alone:.5f}")
+Table(("reduced", "gathers", "sums of gradients", "together", "peak", "norm"), rows)
 
 # %% [markdown]
 # When gradients are reduced only at the end, a rank sends a quarter of the gradients' bytes, but has to hold whole gradients. For 8 billion

@@ -362,31 +362,32 @@ print("\n".join(line for line in lines if line.startswith(("export ", "unset "))
 # ### The image
 #
 # Where does the container come from? You write a *definition file*: a base image, the files to copy into it, and the commands that install the
-# rest. Here are the main lines of the workshop's own file:
-
-# %%
-CORE = {
-    "Bootstrap": "",
-    "%arguments": "BASE=",
-    "%files": " workshop /",
-    "%post": ("-m venv", "--editable"),
-    "%test": "doctor",
-    "%runscript": "exec ",
-}
-definition = ROOT / "apptainer.def"
-text = definition.read_text() if definition.is_file() else ""
-for part in re.split(r"(?m)^(?=%)", text):  # the header, then each section
-    words = CORE.get(re.match(r"%?\w*", part)[0])
-    if words is not None:
-        head, *rest = part.strip().splitlines()
-        wanted = (words,) if isinstance(words, str) else words
-        rest = [line for line in rest if not line.lstrip().startswith("#")]
-        kept = [line for line in rest if any(word in line for word in wanted)]
-        print("\n".join([head, *kept]))
-if not text:
-    print("apptainer.def is in the repository, and this is another copy of the lessons")
-
-# %% [markdown]
+# rest. Here are the main lines of the workshop's own file, `apptainer.def`. Names in double braces are arguments, and `"$@"` stands for options of
+# pip:
+#
+# ```
+# Bootstrap: {{ BOOTSTRAP }}
+# From: {{ BASE }}
+#
+# %arguments
+#     BOOTSTRAP=docker
+#     BASE=nvidia/cuda@sha256:7c7413a5...
+#     EXTRAS=gpu,hpc
+#
+# %files
+#     workshop /opt/workshop/workshop
+#
+# %post
+#     python3 -m venv /opt/venv
+#     /opt/venv/bin/pip install "$@" --editable "/opt/workshop[{{ EXTRAS }}]"
+#
+# %test
+#     /opt/venv/bin/workshop doctor
+#
+# %runscript
+#     exec /opt/venv/bin/workshop lab --dir "$PWD/lab" --no-browser "$@"
+# ```
+#
 # `apptainer build workshop.sif apptainer.def` carries it out, and the result is a single file. A build changes files of the system, so it needs root
 # or *fakeroot*: you are then root only inside the image (`--fakeroot`; newer versions use it by themselves where the administrator allows it).
 # If the login nodes refuse, build the image on a Linux machine of your own and copy the file. Then test on a node that the container sees the GPUs:
