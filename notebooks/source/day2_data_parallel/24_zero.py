@@ -340,9 +340,43 @@ assert third[0].gathers == 6
 
 # %% [markdown]
 # **Stage 2** lies between stages 1 and 3. Weights are whole, as in stage 1. But a layer's gradients are reduced *as soon as they are complete*, and
-# a rank drops at once what belongs to other ranks. Whole gradients therefore exist for only one layer at a time.
+# a rank drops at once what belongs to other ranks. Who says that they are complete? Autograd: it calls a **hook** on each weight when backward has
+# added the last part of its gradient. Here is the same step with autograd and one hook. We note how many bytes of whole gradients there are when it
+# is called:
+
+# %%
+# %%ranks --into second
+layers = [weight.clone().requires_grad_() for weight in whole]
+own_gradient, held = {}, []
+
+
+def reduce_and_drop(weight):
+    """The gradient of this layer is complete: keep a quarter of it."""
+    held.append(sum(w.grad.nbytes for w in layers if w.grad is not None))
+    mine = torch.empty_like(weight.chunk(world_size)[rank])
+    dist.reduce_scatter(mine, list(weight.grad.chunk(world_size)))
+    own_gradient[weight] = mine / world_size
+    weight.grad = None  # the other ranks' quarters go too
+
+
+for weight in layers:
+    weight.register_post_accumulate_grad_hook(reduce_and_drop)
+x = batch.chunk(world_size)[rank]
+(x @ layers[0] @ layers[1] @ layers[2] - x).square().mean().backward()
+for weight, right in zip(layers, weights, strict=True):
+    quarter = weight.detach().chunk(world_size)[rank] - 0.1 * own_gradient[weight]
+    dist.all_gather(list(weight.data.chunk(world_size)), quarter)
+    torch.testing.assert_close(weight, right - 0.1 * right.grad)
+report(held=held)
+
+# %% tags=["nbval-check-output"]
+print("bytes of whole gradients, in each call of the hook:", second[0].held)
+assert second[0].held == [64 * 64 * 4] * 3, "one layer's, never three"
+
+# %% [markdown]
+# The new weights are those of the single process, and whole gradients existed for only one layer at a time.
 #
-# `workshop/parallel/zero.py` implements the three stages for any model, with autograd's hooks. Each stage is a small class that adds a few lines to
+# `workshop/parallel/zero.py` implements the three stages for any model with such hooks. Each stage is a small class that adds a few lines to
 # the stage before. We use this file from here on.
 #
 # ## What does it send?

@@ -252,12 +252,79 @@ show.cut_matrices(
 
 # %% [markdown]
 # Outside the layers, embedding and head are cut along the vocabulary. In the embedding, a rank looks up the words that it holds and writes zeros
-# for all other words; then an all_reduce adds up the ranks. At the end, a rank has the logits of its own words, and the loss is computed **without
-# ever gathering the logits**. For each position, softmax needs the largest logit and the sum of exponentials, and the loss needs the logit of the
-# target. So the ranks send three numbers for each position instead of a whole vocabulary.
+# for all other words; then an all_reduce adds up the ranks.
 #
-# `workshop/parallel/tensor.py` does all this by hand. PyTorch does it from a *plan*, which names each matrix and how it is cut; PyTorch works out
-# what must be sent. We run both. The plan is in a cell below.
+# At the end, a rank has the logits of its own words, and the loss is computed **without ever gathering the logits**. For each position, softmax
+# needs the largest logit and the sum of exponentials, and the loss needs the logit of the target. So the ranks send three numbers for each position
+# instead of a whole vocabulary. The gradient is softmax, minus 1 at the target. Each rank can compute that for its own words, and sends nothing
+# more:
+
+
+# %%
+# %%ranks
+def loss_of_own_words(logits, targets):
+    """Mean loss, and the gradient of `logits`: (positions, words of this rank)."""
+    words, positions = logits.shape[-1], torch.arange(len(targets), device=device)
+    largest = logits.max(-1).values
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    shifted = logits - largest[:, None]
+    total = shifted.exp().sum(-1)
+    dist.all_reduce(total)
+    own = targets - rank * words
+    mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
+    target = torch.zeros_like(total)
+    target[mine] = shifted[positions[mine], own[mine]]
+    dist.all_reduce(target)
+    gradient = shifted.exp() / total[:, None]  # softmax
+    gradient[positions[mine], own[mine]] -= 1
+    return (total.log() - target).mean(), gradient / len(targets)
+
+
+# %% [markdown]
+# Is it the loss of the whole logits? We try 64 positions and a vocabulary of 4,096 words. The logits are so large that their exponentials would
+# overflow without the largest subtracted. The third result is from torch's `loss_parallel`, which does the same for a DTensor:
+
+
+# %%
+# %%ranks --into cut_loss
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.functional import cross_entropy
+
+from workshop.measure import measure
+
+same = torch.Generator().manual_seed(0)  # the same on all ranks
+logits = (100 * torch.randn(64, 4_096, generator=same)).to(device).requires_grad_()
+targets = torch.randint(4_096, (64,), generator=same).to(device)
+with measure(memory=False) as measured:
+    own_logits = logits.detach().chunk(world_size, 1)[rank]
+    loss, gradient = loss_of_own_words(own_logits, targets)
+plain = cross_entropy(logits, targets)
+plain.backward()
+torch.testing.assert_close(gradient, logits.grad.chunk(world_size, 1)[rank])
+mesh = init_device_mesh(device.type, (world_size,))
+cut = distribute_tensor(logits.detach(), mesh, [Shard(1)]).requires_grad_()
+with loss_parallel():
+    of_torch = cross_entropy(cut, targets)
+    of_torch.backward()
+torch.testing.assert_close(gradient, cut.grad.to_local())
+losses = [loss.item(), plain.item(), of_torch.full_tensor().item()]
+(sent,) = measured.traffic  # one kind of collective
+report(losses=losses, name=sent.name, count=sent.count, size=sent.payload_bytes)
+
+# %%
+by_hand, plain, of_torch = cut_loss[0].losses
+print(f"by hand {by_hand:.4f}, whole {plain:.4f}, loss_parallel {of_torch:.4f}")
+assert max(abs(other - by_hand) for other in (plain, of_torch)) < 1e-5 * by_hand
+count, size = cut_loss[0].count, cut_loss[0].size
+print(f"{count} times {cut_loss[0].name}, {size} bytes; the logits: {64 * 4_096 * 4:,}")
+assert count == 3
+assert size == 3 * 64 * 4, "three float32 numbers for each position"
+
+# %% [markdown]
+# `workshop/parallel/tensor.py` has all of this in one model. PyTorch does it from a *plan*, which names each matrix and how it is cut; PyTorch works
+# out what must be sent. We run both. The plan is in a cell below.
 #
 # **Predict:** how many all_reduces does one layer need, forward and backward together?
 #

@@ -766,12 +766,18 @@ for mode in ("none", "stashing", "vertical-sync"):
     trace = dream.train(list(inputs), list(targets))
     off[mode] = furthest(dream, trace)
     true = "yes" if off[mode] < 1e-5 else f"{off[mode]:.0%} off"
-    seen = "   ".join(str(own[8]) for own in trace.forward_version)
+    saw = [own[8] for own in trace.forward_version]
+    seen = "   ".join(map(str, saw))
     kept = "  ".join(str(number) for number in trace.most_versions)
     print(
         f"{mode:<14} {true:<18} {seen:<32} "
         f"{kept if mode != 'none' else 'the newest only'}"
     )
+    # the first stage is three updates behind the last, or all use its version
+    assert saw == ([5] * 4 if mode == "vertical-sync" else [5, 6, 7, 8])
+    if mode != "none":
+        late = [4, 3, 2] if mode == "vertical-sync" else [3, 2, 1]
+        assert trace.most_versions == [4, *late]
 assert off["none"] > 0.05
 assert max(off["stashing"], off["vertical-sync"]) < 1e-5
 
@@ -895,8 +901,7 @@ assert peak["gpipe", 64] > 2 * peak["1f1b", 64]
 #
 # This script builds a pipeline with `torch.distributed.pipelining`, without this workshop: each rank builds its own layers, and the schedule runs
 # the 1F1B order from above. A layer keeps the number that it has in the whole model, so a checkpoint does not depend on the number of stages:
-# `torchrun --nproc-per-node 4 train_pipeline.py` can continue from what two ranks saved. (More than four ranks do not work: there are four layers,
-# and each stage needs one.)
+# `torchrun --nproc-per-node 4 train_pipeline.py` can continue from what two ranks saved.
 
 # %%
 import os
@@ -924,6 +929,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 dist.init_process_group()
 rank, ranks = dist.get_rank(), dist.get_world_size()
+assert ranks <= 4, f"{ranks} ranks, but only four layers: at most four stages"
 device = torch.device("cpu")
 if torch.cuda.is_available():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))

@@ -261,8 +261,21 @@ print(
 assert np.mean(shares[-20:]) < 0.15
 
 # %% [markdown]
-# The bias only chooses: a full layer would still weight the answers by the scores without it. (This cell computes no answers.)
-#
+# The bias only chooses. The answers are still weighted by the scores without it. How wrong would the weights be if the bias were part of them?
+
+
+# %%
+def weights_from(scores):
+    """For each token, the weights of its two chosen experts, which add up to one."""
+    best = np.take_along_axis(scores, chosen, axis=1)
+    return best / best.sum(axis=1, keepdims=True)
+
+
+wrong_by = np.abs(weights_from(score + bias) - weights_from(score))
+print(f"wrong by {wrong_by.mean():.2f} on average, and by up to {wrong_by.max():.2f}")
+assert wrong_by.mean() > 0.05
+
+# %% [markdown]
 # ## Experts on ranks
 #
 # Now we put eight experts on four ranks, two on each. Every rank has its own tokens and its own copy of everything else, as in data

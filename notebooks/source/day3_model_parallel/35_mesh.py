@@ -579,14 +579,13 @@ assert tokens_by_width == [8, 8]
 beside(
     "tensor_over_shard",
     predicted=paper["tensor"] / paper["shard"],
-    measured=found["tensor"] / found["shard"],  # by the rehearsal
+    calculated=found["tensor"] / found["shard"],  # by the rehearsal
 )
 
 # %% [markdown]
-# (*Measured* means counted in the rehearsal here: no bytes were sent.) The rehearsed program and the formula agree, and `axis_order` puts tensor
-# inside the node of eight. The ratio has hardly changed, from 1.8 to 1.7. Tensor sends tokens times width, and FSDP sends weights, which are
-# width times width divided by the tensor ranks. So the ratio is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and
-# 4,096 x 8 / 4,096 now. Both are 8.
+# The rehearsed program and the formula agree, and `axis_order` puts tensor inside the node of eight. The ratio has hardly changed, from 1.8 to
+# 1.7. Tensor sends tokens times width, and FSDP sends weights, which are width times width divided by the tensor ranks. So the ratio
+# is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and 4,096 x 8 / 4,096 now. Both are 8.
 #
 # FSDP sends more than half as much as tensor, because under a pipeline it gathers each layer twice for *every* micro-batch. For this reason the
 # two are seldom combined in this way. Llama 3 kept the weights whole in its stages and sharded gradients and optimizer state (ZeRO-2). By

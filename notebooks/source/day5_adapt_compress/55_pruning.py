@@ -54,6 +54,7 @@ model.config.use_cache = False
 #
 # ### Exercise: the 2:4 mask
 
+
 # %%
 # %%exercise two_of_four
 import numpy as np
@@ -444,7 +445,6 @@ print(
 )
 assert packed.nbytes * 16 == half.nbytes * 9
 
-
 # %% [markdown]
 # Now the kernel: we prune the three matrices of a feed-forward network of SmolLM2 to 2:4, and run the network once
 # unchanged and once packed (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell
@@ -512,7 +512,16 @@ print(
 )
 assert (a - b).abs().max() < 1e-3 * a.abs().max()
 
+
 # %%
+def now():
+    """Seconds: of the processor, or of the clock once a GPU has finished."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
 models = {"whole": model, "masked": masked, "cut": cut}
 counted, seconds = {}, dict.fromkeys(models, math.inf)
 for name, each in models.items():
@@ -521,10 +530,10 @@ for name, each in models.items():
     counted[name] = measured.flops
 for _ in range(4):  # alternate and keep the best of each
     for name, each in models.items():
-        started = time.process_time()  # processor time, without other programs
+        started = now()
         with torch.no_grad():
             each.model(held_out[None, :64])
-        seconds[name] = min(seconds[name], time.process_time() - started)
+        seconds[name] = min(seconds[name], now() - started)
 
 # %% [markdown]
 # **Predict** the FLOPs of the layers. Three matrices of 576 x 1,536 lose a quarter. Two of 576 x 576 and two of 576 x 192
@@ -533,7 +542,7 @@ for _ in range(4):  # alternate and keep the best of each
 # %%
 ffn, attention, scores = 3 * 576 * 1536, 2 * 576 * 576 + 2 * 576 * 192, 2 * 128 * 576
 predicted = 30 * 128 * 2 * (0.75 * ffn + 2 / 3 * (attention + scores))
-print("         million in layers    GFLOPs   processor's time")
+print("         million in layers    GFLOPs               time")
 for name, each in models.items():
     size = sum(parameter.numel() for parameter in each.model.layers.parameters())
     share = seconds[name] / seconds["whole"]
@@ -552,8 +561,7 @@ print(
 assert found["structured"] > found["whole"]
 
 # %% [markdown]
-# The masked model still does all its FLOPs and saves nothing. (On a GPU, the last column is only the time in which the
-# processor launches kernels.) The cut model gives the same answers, in less time on a
+# The masked model still does all its FLOPs and saves nothing. The cut model gives the same answers, in less time on a
 # CPU, and it needs no special kernel. The price is quality. This is why structured pruning is followed by training, best
 # with the whole model as a **teacher** (`54_distillation`). NVIDIA's Minitron models were made in this way: neurons, heads
 # and embedding channels are removed from a large model, and the rest learns from the large one (Muralidharan et al.,
@@ -725,21 +733,24 @@ show.measured_on_gpu("quantized", "2:4")
 ...
 
 # %%
-linear, whole = 1.6, 312 / 251  # the second: ms of LLaMA-7B (Sun et al.)
+linear = 1.6  # linear layers of language models (Sun et al., "Inference Speedup")
+whole = 312 / 251  # ms of LLaMA-7B, dense and 2:4 (the same paragraph)
 share = (1 - 1 / whole) / (1 - 1 / linear)
 llama = catalogue.model("llama-7b")
 dense, sparse = (forward_floor(llama, h100, 4096, how) for how in ("dense", "2:4"))
 floor = dense.seconds / sparse.seconds
-print(f"floor {floor:.2f}, linear maps {linear}, whole model {whole:.2f} times as fast")
-print(f"so linear maps were about {share:.0%} of the dense model's time")
-assert 1 < whole < linear < floor < 2
+print(
+    f"speedup at most {floor:.2f}, linear layers {linear}, whole 7B {whole:.2f} times"
+)
+print(f"if 7B's gained as much, they took {share:.0%} of the dense model's time")
+assert whole < linear < floor < 2
 assert 0.45 < share < 0.6
 beside("two_four_speed", predicted=round(floor, 2), measured=round(whole, 2))
 
 # %% [markdown]
 # Out of a possible factor of nearly 2 (for many tokens at once, here on an H100), linear layers reach about 1.6, and the
-# whole model reaches 1.24. The paper's sentence does not say of which model the 1.6 is. If it were LLaMA-7B, its linear
-# layers took only about half of the time. The rest, such as attention and norms, gains nothing from zeros.
+# whole model reaches 1.24. The paper does not say that both numbers are of the same model. If they were, the linear layers
+# took only about half of its time. The rest, such as attention and norms, gains nothing from zeros.
 
 # %% [markdown]
 # ## Tomorrow's script
