@@ -1144,11 +1144,62 @@ beside("users", predicted=round(by_hand), calculated=most)
 # more than 80 GB, and also counts what a pass needs.) With 8 heads for keys and values in place of 40 (GQA), the cache of
 # a token would be a fifth, and five times as many users would fit.
 #
-# Our table has as many users all the time. Real requests come at an *arrival rate*, and a server is judged by the slowest
-# of them: for example, how long 99 % of the users wait at most for their first token (the 99th percentile). Large
-# installations also run prefill and decode on different GPUs (*disaggregated prefill*; DistServe, Zhong et al., 2024), so
-# that a long prompt delays nobody's next token. The cache is then sent from one to the other. In practice you will use
-# vLLM or SGLang. These are their command lines for this run:
+# ### Requests that come at any time
+#
+# Our table has as many users all the time. Real requests come whenever they like, at some *arrival rate*, and a server is
+# judged by the slowest of them: for example, how long 99 % of the users wait at most for their first token (the 99th
+# percentile). With 64 places, this server finishes at most 64 requests in the time of 256 tokens. Suppose that requests
+# arrive at random, at a share of that rate, and that answers have 256 tokens on average. In each turn of the loop, the
+# server either takes in a request that waits, or gives everybody one token. (The time to read the prompts is left out.)
+#
+# **Predict:** requests come at 95 % of the rate that the server can take. Half of them wait less than a second. How long
+# does the slowest one in a hundred wait?
+
+# %%
+import numpy as np
+
+PLACES, sizes = 64, [1, 8, 32, 64]
+between = [by_users[size].time_between_tokens for size in sizes]
+at_most = PLACES / (256 * between[-1])  # requests a second
+
+
+def waits(load, requests=4_000, seed=0):
+    """Seconds that each request waits until the server takes it in."""
+    rng = np.random.default_rng(seed)
+    arrives = np.cumsum(rng.exponential(1 / (load * at_most), requests))
+    tokens = rng.geometric(1 / 256, requests)
+    now, running, taken_in = 0.0, [], []
+    while (following := len(taken_in)) < requests:
+        if not running:
+            now = max(now, arrives[following])
+        if arrives[following] <= now and len(running) < PLACES:
+            running.append(tokens[following])
+            taken_in.append(now)
+            continue
+        now += np.interp(len(running), sizes, between)  # one token for each
+        running = [left - 1 for left in running if left > 1]
+    return np.array(taken_in) - arrives
+
+
+# %%
+print(f"at most {at_most:.1f} requests/s\nload   half wait less than   99 % less than")
+waited = {}
+for load in (0.5, 0.8, 0.95, 1.1):
+    waited[load] = np.concatenate([waits(load, seed=seed) for seed in range(3)])
+    half, slowest = np.percentile(waited[load], (50, 99))
+    print(f"{load:>4.0%} {half:>18.2f} s {slowest:>14.2f} s")
+assert np.percentile(waited[0.5], 99) < 0.1
+assert np.percentile(waited[0.95], 50) < 1 < 3 < np.percentile(waited[0.95], 99)
+assert waits(1.1)[-400:].mean() > 2 * waits(1.1)[:2_000].mean()
+
+# %% [markdown]
+# At half of the rate, nobody waits. At 95 %, a typical user still does not notice anything, but one in a hundred waits for
+# seconds. At 110 %, the queue grows for as long as requests come. So the tokens per second of a full server are not what you
+# can promise: choose the load by the slowest wait that you accept, and plan GPUs for that.
+#
+# Large installations also run prefill and decode on different GPUs (*disaggregated prefill*; DistServe, Zhong et al., 2024),
+# so that a long prompt delays nobody's next token. The cache is then sent from one to the other. In practice you will use
+# vLLM or SGLang. These are their command lines for the run above:
 
 # %%
 from workshop.configs.serve_command import sglang_command, vllm_command
