@@ -483,6 +483,46 @@ beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get
 # - **fp16 with a scaler** ends within 0.05 of fp32 in all three runs.
 # - **bf16** does so without a scaler. That is why almost everybody trains in bf16 today, on devices that support it.
 #
+# ### What if the weights are in bf16 as well?
+#
+# Many scripts contain the line `model.to(torch.bfloat16)`. It halves the memory of the weights, and there are no master weights any more. Adam's
+# first step moves each weight by about the learning rate. Near a bf16 weight $w$, the numbers are $2^{\lfloor \log_2 |w| \rfloor - 7}$ apart, so the
+# weight moves only if the learning rate is larger than half of that. We can therefore predict how many weights move, before any training. (Weights
+# whose gradient is exactly zero are not counted.)
+#
+# **Predict:** a usual learning rate for finetuning is 0.00001. Which share of the weights moves?
+
+
+# %%
+def moved(rate, dtype):
+    """Share of weights that Adam's first step changes, and the predicted share."""
+    model = fresh().to(dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), rate)
+    ((tokens, targets),) = text.step(0, device)
+    model(tokens, targets).float().backward()
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    has = torch.cat([p.grad.flatten() for p in model.parameters()]) != 0
+    optimizer.step()
+    after = torch.cat([p.detach().flatten() for p in model.parameters()])
+    half_apart = 2 ** (before.float().abs().log2().floor() - 8)  # in bf16
+    shares = (after != before)[has], (rate > half_apart)[has]
+    return [share.float().mean().item() for share in shares]
+
+
+print("learning rate   fp32 weights   bf16 weights   predicted for bf16")
+for rate in (1e-3, 1e-4, 1e-5):
+    exact, _ = moved(rate, torch.float32)
+    share, predicted = moved(rate, torch.bfloat16)
+    print(f"{rate:<13} {exact:>14.1%} {share:>14.1%} {predicted:>20.1%}")
+    assert exact > 0.999
+    assert abs(share - predicted) < 0.01
+assert share < 0.2, "at the smallest rate"
+
+# %% [markdown]
+# In fp32 all weights move. In bf16 with the smallest learning rate, five of six stand still, and the next step knows nothing of the lost update.
+# So keep the weights in fp32, as autocast does, or keep master weights. (The third way is to round up or down at random, so that the *average*
+# update is right: *stochastic rounding*.)
+#
 # ## Does it save memory?
 #
 # We count the bytes a parameter with Adam. With separate master weights they are 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With
