@@ -56,7 +56,7 @@ PRINTED = {
     "41_fp8_scaling": r"calm +2\.4%, +0% +2\.4%, +0% +2\.4%, +0% +tensor\n"
     r"row outlier +100\.0%,100% +2\.4%, +0% +2\.4%, +0% +row\n"
     r"column outlier +100\.0%,100% +100\.0%,100% +3\.\d%, 25% +16 bits\n",
-    # a byte for each of 2 * 64 * 256 weights, four for each of 64 biases and 4 scales
+    # a byte for each of 2 * 64 * 256 weights, four for each of 320 biases and 4 scales
     "43_fp8_inference": r"error of the outputs [345]\.\d%, 34,064 bytes for 132,352 in fp32",
     # half a byte for each of 128 * 256 + 256 * 64 weights, two for each 64 of them, four for each of 64 biases
     "53_quantization": r"round to nearest: error of the outputs 1\d\.\d%\nGPTQ: error of the outputs [345]\.\d%\n"

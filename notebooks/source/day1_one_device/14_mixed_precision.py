@@ -485,12 +485,13 @@ beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get
 #
 # ### What if the weights are in bf16 as well?
 #
-# Many scripts contain the line `model.to(torch.bfloat16)`. It halves the memory of the weights, and there are no master weights any more. Adam's
-# first step moves each weight by about the learning rate. Near a bf16 weight $w$, the numbers are $2^{\lfloor \log_2 |w| \rfloor - 7}$ apart, so the
+# Many scripts contain the line `model.to(torch.bfloat16)`. It halves the memory of the weights, and there are no master weights any more. Adam
+# divides a mean of the gradients by the root of a mean of their squares. After one step this is 1 or -1, so the first step moves each weight
+# by about the learning rate (lesson 15). Near a bf16 weight $w$, the numbers are $2^{\lfloor \log_2 |w| \rfloor - 7}$ apart, so the
 # weight moves only if the learning rate is larger than half of that. We can therefore predict how many weights move, before any training. (Weights
 # whose gradient is exactly zero are not counted.)
 #
-# **Predict:** a usual learning rate for finetuning is 0.00001. Which share of the weights moves?
+# **Predict:** a usual learning rate for finetuning is 0.00001. What share of the weights moves?
 
 
 # %%
@@ -519,8 +520,8 @@ for rate in (1e-3, 1e-4, 1e-5):
 assert share < 0.2, "at the smallest rate"
 
 # %% [markdown]
-# In fp32 all weights move. In bf16 with the smallest learning rate, five of six stand still, and the next step knows nothing of the lost update.
-# So keep the weights in fp32, as autocast does, or keep master weights. (The third way is to round up or down at random, so that the *average*
+# In fp32 all weights move. In bf16 with the smallest learning rate, about five of six stand still. Nothing keeps what was rounded away, so the
+# next step starts again from the same weight. So keep the weights in fp32, as autocast does, or keep master weights. (The third way is to round up or down at random, so that the *average*
 # update is right: *stochastic rounding*.)
 #
 # ## Does it save memory?

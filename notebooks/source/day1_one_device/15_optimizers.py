@@ -339,8 +339,8 @@ assert max(apart) < yardstick / 2
 #
 # Why does a moment survive in one byte? Each block of 256 numbers is divided by its largest, and of each number only the nearest of 256 fixed
 # values is kept. Which values? Evenly spaced ones are a bad choice for the mean square $v$: the step divides by its root, so a small $v$ must not
-# become 0. The paper's values are close together near 0 and far apart near 1. We try both with the $v$ of the embedding, in whose blocks words
-# that occurred often stand beside words that did not:
+# become 0. The paper's values are close together near 0 and far apart near 1. We try both with the $v$ of the embedding. A block of 256 numbers
+# holds the rows of four tokens (here, bytes), and a frequent one often stands beside a rare one:
 
 # %%
 from bitsandbytes.functional import create_dynamic_map, quantize_blockwise
@@ -378,15 +378,15 @@ for seed in range(3):
         zeros[name] = (back[v > 0] == 0).float().mean().item()
         theirs, _ = quantize_blockwise(v, code=table, blocksize=256)
         off = (codes.int() - theirs.view_as(codes).int()).abs()
-        # (bitsandbytes' code for CPUs is less exact for the smallest numbers.)
+        # (On a CPU, bitsandbytes rounds the smallest numbers up, and none becomes 0.)
         assert off[v.view_as(off) > 1e-3 * largest].max() <= 1
     lost = ", ".join(f"{share:.1%} ({name})" for name, share in zeros.items())
     print(f"mean squares that became 0: {lost}")
-    assert zeros["paper"] < 0.05 < 0.2 < zeros["even"]
+    assert zeros["paper"] < 0.05 < 0.25 < zeros["even"]
 
 # %% [markdown]
-# With evenly spaced values, more than a quarter of the mean squares become 0. Such a weight would be moved by $m / \epsilon$, which is far too much.
-# The paper's values lose few of them, and those are the smallest.
+# With evenly spaced values, more than a quarter of the mean squares become 0. Such a weight would be moved by $\eta\,m / \epsilon$, which is far too
+# much. With the paper's values, only a few become 0, and only the smallest ones of a block. (On a CPU, bitsandbytes rounds even these up.)
 #
 # ## The same arithmetic, three ways
 #

@@ -340,9 +340,9 @@ assert third[0].gathers == 6
 
 # %% [markdown]
 # **Stage 2** lies between stages 1 and 3. Weights are whole, as in stage 1. But a layer's gradients are reduced *as soon as they are complete*, and
-# a rank drops at once what belongs to other ranks. Who says that they are complete? Autograd: it calls a **hook** on each weight when backward has
-# added the last part of its gradient. Here is the same step with autograd and one hook. We note how many bytes of whole gradients there are when it
-# is called:
+# a rank drops at once what belongs to other ranks. How does a rank know that a gradient is complete? Autograd tells it: after backward has added
+# the last part of a weight's gradient, it calls a **hook** of that weight. Here is the same step with autograd and such a hook on each weight. At
+# each call we note how many bytes of whole gradients exist at that moment:
 
 # %%
 # %%ranks --into second
@@ -376,8 +376,8 @@ assert second[0].held == [64 * 64 * 4] * 3, "one layer's, never three"
 # %% [markdown]
 # The new weights are those of the single process, and whole gradients existed for only one layer at a time.
 #
-# `workshop/parallel/zero.py` implements the three stages for any model with such hooks. Each stage is a small class that adds a few lines to
-# the stage before. We use this file from here on.
+# `workshop/parallel/zero.py` uses such hooks to implement the three stages for any model. (Stage 3 also needs hooks on the modules, to gather before
+# forward and before backward.) Each stage is a small class that adds a few lines to the stage before. We use this file from here on.
 #
 # ## What does it send?
 #

@@ -263,7 +263,7 @@ show.cut_matrices(
 # %%
 # %%ranks
 def loss_of_own_words(logits, targets):
-    """Mean loss, and the gradient of `logits`: (positions, words of this rank)."""
+    """Mean loss and gradient of `logits`: (positions, words of a rank, all as many)."""
     words, positions = logits.shape[-1], torch.arange(len(targets), device=device)
     largest = logits.max(-1).values
     dist.all_reduce(largest, dist.ReduceOp.MAX)
@@ -281,7 +281,7 @@ def loss_of_own_words(logits, targets):
 
 
 # %% [markdown]
-# Is it the loss of the whole logits? We try 64 positions and a vocabulary of 4,096 words. The logits are so large that their exponentials would
+# Does this give the same loss and gradient as the whole logits on one rank? We try 64 positions and a vocabulary of 4,096 words. The logits are so large that their exponentials would
 # overflow without the largest subtracted. The third result is from torch's `loss_parallel`, which does the same for a DTensor:
 
 
@@ -295,7 +295,7 @@ from torch.nn.functional import cross_entropy
 from workshop.measure import measure
 
 same = torch.Generator().manual_seed(0)  # the same on all ranks
-logits = (100 * torch.randn(64, 4_096, generator=same)).to(device).requires_grad_()
+logits = (30 * torch.randn(64, 4_096, generator=same)).to(device).requires_grad_()
 targets = torch.randint(4_096, (64,), generator=same).to(device)
 with measure(memory=False) as measured:
     own_logits = logits.detach().chunk(world_size, 1)[rank]

@@ -773,7 +773,7 @@ for mode in ("none", "stashing", "vertical-sync"):
         f"{mode:<14} {true:<18} {seen:<32} "
         f"{kept if mode != 'none' else 'the newest only'}"
     )
-    # the first stage is three updates behind the last, or all use its version
+    # the first stage is three updates behind; vertical sync: all use its version
     assert saw == ([5] * 4 if mode == "vertical-sync" else [5, 6, 7, 8])
     if mode != "none":
         late = [4, 3, 2] if mode == "vertical-sync" else [3, 2, 1]

@@ -261,7 +261,8 @@ print(
 assert np.mean(shares[-20:]) < 0.15
 
 # %% [markdown]
-# The bias only chooses. The answers are still weighted by the scores without it. How wrong would the weights be if the bias were part of them?
+# The bias only chooses. The answers are still weighted by the scores without it. The two weights of a token add up to 1. How far off would
+# they be if the bias were part of them?
 
 
 # %%
@@ -271,9 +272,9 @@ def weights_from(scores):
     return best / best.sum(axis=1, keepdims=True)
 
 
-wrong_by = np.abs(weights_from(score + bias) - weights_from(score))
-print(f"wrong by {wrong_by.mean():.2f} on average, and by up to {wrong_by.max():.2f}")
-assert wrong_by.mean() > 0.05
+off_by = np.abs(weights_from(score + bias) - weights_from(score))
+print(f"off by {off_by.mean():.2f} on average, and by up to {off_by.max():.2f}")
+assert off_by.mean() > 0.05
 
 # %% [markdown]
 # ## Experts on ranks

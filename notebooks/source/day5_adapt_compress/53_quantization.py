@@ -1033,8 +1033,9 @@ show.measured_on_gpu("quantized", "one token")
 # ## Tomorrow's script
 #
 # This script quantizes to four bits without this workshop. It calibrates, rounds with GPTQ in its fast form, packs two
-# codes into a byte, saves, loads, and compares the outputs on a batch that calibration has not seen. Put your model, its
-# head and your batches in the places marked "yours". (The head and the embedding keep their bits.)
+# codes into a byte, saves, loads, and compares the outputs on a batch that calibration has not seen. Put your model, the
+# name of its head, your batches, and how to get the logits from the model in the four places marked "yours". (The head and
+# the embedding keep their bits.)
 
 # %%
 import os

@@ -555,7 +555,7 @@ assert abs(counted["cut"] / predicted - 1) < 0.01
 assert seconds["cut"] < 0.95 * seconds["whole"] or device.type != "cpu"
 found["structured"] = perplexity(cut)
 print(
-    f"perplexity {found['structured']:.0f}: a shorter time, "
+    f"perplexity {found['structured']:.0f}: fewer FLOPs, "
     "and a model that has to be trained again"
 )
 assert found["structured"] > found["whole"]
@@ -742,15 +742,15 @@ floor = dense.seconds / sparse.seconds
 print(
     f"speedup at most {floor:.2f}, linear layers {linear}, whole 7B {whole:.2f} times"
 )
-print(f"if 7B's gained as much, they took {share:.0%} of the dense model's time")
+print(f"if its linear layers gained {linear}, they took {share:.0%} of its dense time")
 assert whole < linear < floor < 2
 assert 0.45 < share < 0.6
 beside("two_four_speed", predicted=round(floor, 2), measured=round(whole, 2))
 
 # %% [markdown]
 # Out of a possible factor of nearly 2 (for many tokens at once, here on an H100), linear layers reach about 1.6, and the
-# whole model reaches 1.24. The paper does not say that both numbers are of the same model. If they were, the linear layers
-# took only about half of its time. The rest, such as attention and norms, gains nothing from zeros.
+# whole model reaches 1.24. The paper does not say that both numbers are of the same model. If they are, the linear layers
+# took only about half of the dense model's time. The rest, such as attention and norms, gains nothing from zeros.
 
 # %% [markdown]
 # ## Tomorrow's script
