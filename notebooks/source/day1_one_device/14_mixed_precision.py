@@ -520,9 +520,9 @@ for rate in (1e-3, 1e-4, 1e-5):
 assert share < 0.2, "at the smallest rate"
 
 # %% [markdown]
-# In fp32 all weights move. In bf16 with the smallest learning rate, about five of six stand still. Nothing keeps what was rounded away, so the
-# next step starts again from the same weight. So keep the weights in fp32, as autocast does, or keep master weights. (The third way is to round up or down at random, so that the *average*
-# update is right: *stochastic rounding*.)
+# In fp32 all weights move. In bf16 with the smallest learning rate, more than four in five stand still. Nothing keeps what was rounded away, so
+# the next step starts again from the same weight. Therefore keep the weights in fp32, as autocast does, or keep master weights. (The third way is
+# to round up or down at random, so that the *average* update is right: *stochastic rounding*.)
 #
 # ## Does it save memory?
 #

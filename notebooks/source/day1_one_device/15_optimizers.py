@@ -378,7 +378,7 @@ for seed in range(3):
         zeros[name] = (back[v > 0] == 0).float().mean().item()
         theirs, _ = quantize_blockwise(v, code=table, blocksize=256)
         off = (codes.int() - theirs.view_as(codes).int()).abs()
-        # (On a CPU, bitsandbytes rounds the smallest numbers up, and none becomes 0.)
+        # (On a CPU, bitsandbytes may be farther off for the smallest numbers.)
         assert off[v.view_as(off) > 1e-3 * largest].max() <= 1
     lost = ", ".join(f"{share:.1%} ({name})" for name, share in zeros.items())
     print(f"mean squares that became 0: {lost}")
@@ -386,7 +386,7 @@ for seed in range(3):
 
 # %% [markdown]
 # With evenly spaced values, more than a quarter of the mean squares become 0. Such a weight would be moved by $\eta\,m / \epsilon$, which is far too
-# much. With the paper's values, only a few become 0, and only the smallest ones of a block. (On a CPU, bitsandbytes rounds even these up.)
+# much. With the paper's values, fewer than one in twenty become 0, and these are the smallest ones of a block.
 #
 # ## The same arithmetic, three ways
 #

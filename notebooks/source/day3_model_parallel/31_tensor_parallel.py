@@ -281,8 +281,9 @@ def loss_of_own_words(logits, targets):
 
 
 # %% [markdown]
-# Does this give the same loss and gradient as the whole logits on one rank? We try 64 positions and a vocabulary of 4,096 words. The logits are so large that their exponentials would
-# overflow without the largest subtracted. The third result is from torch's `loss_parallel`, which does the same for a DTensor:
+# Does this give the same loss and gradient as the whole logits on one rank? We try 64 positions and a vocabulary of 4,096 words. The logits are so
+# large that their exponentials would overflow without the largest subtracted. The third result is from torch's `loss_parallel`, which does the
+# same for a DTensor:
 
 
 # %%

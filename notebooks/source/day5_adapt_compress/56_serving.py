@@ -1198,9 +1198,10 @@ queue = waits(1.1)
 assert queue[-400:].mean() > 2 * queue[:2_000].mean()
 
 # %% [markdown]
-# At half of the rate, hardly anybody waits longer than for one token. At 95 %, a typical user still notices nothing, but one
-# in a hundred waits for several seconds. At 110 %, the queue grows for as long as requests come. So the tokens per second of a full server are not what you
-# can promise: choose the load by the slowest wait that you accept, and plan GPUs for that.
+# At half of the rate, 99 % of the users wait less than a tenth of a second. At 95 %, half of them still wait less than a
+# second, but one in a hundred waits for more than three. At 110 %, the queue grows for as long as requests come. So the
+# tokens per second of a full server are not what you can promise. Choose the longest wait that you accept, and from it the
+# load and the number of GPUs.
 #
 # Large installations also run prefill and decode on different GPUs (*disaggregated prefill*; DistServe, Zhong et al., 2024),
 # so that a long prompt delays nobody's next token. The cache is then sent from one to the other. In practice you will use
