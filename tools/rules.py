@@ -38,11 +38,11 @@ class Problem(NamedTuple):
 
 # ------------------------------------------------------------------------------------------------- the code
 
-_ANSWER = re.compile(r"(stub|solution|(other|wrong)_\w+)\.py")
+_ANSWER = re.compile(r"(stub|solution|answers)\.py")
 
 
 def is_answer(path: Path) -> bool:
-    """Whether a file is a cell of an exercise: text that the engine runs, and no module that one imports."""
+    """Whether a file is cells of an exercise: text that the engine runs, and no module that one imports."""
     return _ANSWER.fullmatch(path.name) is not None and (path.parent / "exercise.toml").is_file()
 
 

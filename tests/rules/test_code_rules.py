@@ -88,11 +88,11 @@ def test_docstrings(tmp_path):
     assert found(docstring_problems, tmp_path, '"""D."""\ndef f():\n  """D."""\n  def inner(): 0') == []
     (tmp_path / "exercise.toml").touch()
     assert found(docstring_problems, tmp_path, "x = 1") == ["no docstring"]
-    (tmp_path / "bad.py").rename(tmp_path / "wrong_sum.py")  # beside its settings an exercise's cell
+    (tmp_path / "bad.py").rename(tmp_path / "answers.py")  # beside its settings an exercise's cells
     assert docstring_problems(tmp_path) == []
     (tmp_path / "exercise.toml").unlink()
     assert [problem.what for problem in docstring_problems(tmp_path)] == ["no docstring"]
-    (tmp_path / "wrong_sum.py").unlink()
+    (tmp_path / "answers.py").unlink()
     google = '"""D.\n\nRaises:\n    ValueError: why.\n"""'
     assert found(docstring_problems, tmp_path, google) == []
     underlined = google.replace("Raises:", "Raises\n------")

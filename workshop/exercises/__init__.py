@@ -1,12 +1,12 @@
-"""Exercises: a folder each, with its question, its stub, a solution, another right answer, and wrong ones.
+"""Exercises: a folder each, with its question, its stub, a solution, and answers that people give.
 
 ::
 
-    <name>/exercise.toml   title, lesson and place in it, question, hints, and what each wrong answer is told
+    <name>/exercise.toml   title, lesson and place in it, question, hints
            stub.py         the cell as the lesson gives it; holds at least one `...`
            solution.py     the reference solution, bound until the learner's own answer is right
-           other_*.py      right answers of another kind: a check judges what a function does
-           wrong_*.py      answers people give, each with one mistake
+           answers.py      right answers of another kind (a check judges what a function does), wrong ones,
+                           each with one mistake and a part of what the learner must be told
            check.py        `check`, which raises `Wrong` with a sentence for the learner
            on_ranks.py     `try_on_rank`, where the answer is tried on ranks: what each of them runs
 

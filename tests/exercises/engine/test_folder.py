@@ -1,8 +1,9 @@
-"""Slips in an exercise's settings are told: the file, what is wrong, what is known."""
+"""Slips in an exercise's settings and answers are told: the file, what is wrong, what is known."""
 
 import pytest
 
 from workshop.exercises import find
+from workshop.exercises.engine.answers import Answer
 from workshop.exercises.engine.folder import SETTINGS, read_exercise
 
 RIGHT = '''
@@ -14,21 +15,31 @@ Write `twice(x)`:
 two times x."""
 hints = ["Add it\\nto itself.", "x + x"]
 shows = "Doubling."
-
-[wrong]
-half = "That is half"
 '''
+ANSWERS = """
+# %% other: sum
+def twice(x):
+    return x + x
 
 
-def laid(folder, settings=RIGHT, wrong=("half",)):
+# %% wrong: half
+# message: That is half
+import math
+
+
+# the smaller
+def twice(x):
+    return math.floor(x / 2)
+"""
+
+
+def laid(folder, settings=RIGHT, answers=ANSWERS):
     exercise = folder / "twice"
     exercise.mkdir()
     (exercise / SETTINGS).write_text(settings)
     (exercise / "stub.py").write_text("def twice(x):\n    return ...\n")
     (exercise / "solution.py").write_text("def twice(x):\n    return 2 * x\n")
-    (exercise / "other_sum.py").write_text("def twice(x):\n    return x + x\n")
-    for name in wrong:
-        (exercise / f"wrong_{name}.py").write_text(f"# {name}\n")
+    (exercise / "answers.py").write_text(answers)
     return exercise
 
 
@@ -39,10 +50,9 @@ def test_a_folder_is_read(tmp_path):
     assert exercise.hints == ("Add it to itself.", "x + x")
     assert exercise.stub.endswith("return ...\n")
     assert exercise.solution.endswith("return 2 * x\n")
-    assert [(one.name, one.source, one.message) for one in exercise.wrong_answers] == [
-        ("half", "# half\n", "That is half")
-    ]
-    assert [one.name for one in exercise.other_answers] == ["sum"]
+    assert exercise.other_answers == (Answer("sum", "def twice(x):\n    return x + x\n"),)
+    half = "import math\n\n\n# the smaller\ndef twice(x):\n    return math.floor(x / 2)\n"
+    assert exercise.wrong_answers == (Answer("half", half, "That is half"),)
     assert exercise.check_program == ""
 
 
@@ -67,18 +77,48 @@ def test_an_exercise_on_ranks_runs_its_check_with_what_it_defines(tmp_path):
         (RIGHT.replace("11_numbers", "numbers"), "lesson is 'numbers'; wanted a notebook, as '22_ddp'"),
         (RIGHT.replace("11_numbers", ""), "lesson is ''; wanted a notebook"),
         (RIGHT.replace('"x + x"', "3"), r"hints is \['Add it\\nto itself.', 3\]; wanted a list of texts"),
-        (RIGHT.replace('"That is half"', "0.5"), "wanted a table of texts"),
         (RIGHT.replace("place = 1", "place ="), "twice/exercise.toml is not TOML: "),
-        (RIGHT + 'third = "x"\n', r"has 'third', and there is no file wrong_third.py. Files there: half"),
-        (
-            RIGHT.replace("half =", "hlaf ="),
-            r"twice/wrong_half.py has no message: write `half = ...` under \[wrong\]",
-        ),
     ],
 )
 def test_a_slip_is_told(tmp_path, settings, words):
     with pytest.raises(ValueError, match=words):
         read_exercise(laid(tmp_path, settings))
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (
+            "import math\n" + ANSWERS,
+            "twice/answers.py begins with 'import math'; wanted `# %% other: NAME` or ",
+        ),
+        ("def twice(x): ...", "begins with 'def twice"),
+        (
+            ANSWERS.replace("other: sum", "otter: sum"),
+            "answers.py, line 2: '# %% otter: sum'; wanted `# %% other: ",
+        ),
+        (ANSWERS.replace("other: sum", "other"), "line 2: '# %% other'; wanted "),
+        (ANSWERS.replace("other: sum", "other: a sum"), "line 2: '# %% other: a sum'; wanted "),
+        (ANSWERS.replace("other: sum", ""), "line 2: '# %% '; wanted "),
+        (ANSWERS + "# %% wrong: half\n# message: x\n", "line 15: there is a wrong answer 'half' above"),
+        (
+            ANSWERS.replace("# message: That is half\n", ""),
+            "line 7: the wrong answer 'half' has no message. Below ",
+        ),
+        (ANSWERS.replace(" That is half", " "), "line 7: the wrong answer 'half' has no message. "),
+        (ANSWERS + "# %% wrong: last", "line 15: the wrong answer 'last' has no message"),
+    ],
+)
+def test_answers_that_are_not_told_apart(tmp_path, answers, words):
+    with pytest.raises(ValueError, match=words):
+        read_exercise(laid(tmp_path, answers=answers))
+
+
+def test_the_same_name_may_be_right_and_wrong_and_a_file_may_be_empty(tmp_path):
+    both = ANSWERS + "# %% other: half\ndef twice(x): return x * 2\n"
+    assert [one.name for one in read_exercise(laid(tmp_path, answers=both)).other_answers] == ["sum", "half"]
+    (tmp_path / "twice" / "answers.py").write_text("\n")
+    assert read_exercise(tmp_path / "twice").wrong_answers == ()
 
 
 def test_a_real_one_has_all_it_needs():

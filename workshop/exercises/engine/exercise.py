@@ -19,14 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Answer:
-    """A whole answer; where it is wrong, ``message`` is a part of what the learner must be told."""
-
-    name: str
-    source: str
-    message: str = ""
+from workshop.exercises.engine.answers import Answer
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +34,8 @@ class Exercise:
     hints: tuple[str, ...]  # from a nudge to nearly the answer
     shows: str  # what a right answer has shown, said when it is right
     defines: tuple[str, ...]  # the functions the cell must define; the solution is bound under these names
-    messages: tuple[tuple[str, str], ...]  # of each wrong answer: its name, and what it must be told
+    wrong_answers: tuple[Answer, ...]  # answers people give
+    other_answers: tuple[Answer, ...]  # right answers of another kind than the solution
     ranks: int | None = None
     needs: tuple[str, ...] = ()  # earlier exercises whose functions this one calls
 
@@ -64,17 +58,6 @@ class Exercise:
     def solution(self) -> str:
         """The reference solution."""
         return self._text("solution")
-
-    @property
-    def wrong_answers(self) -> tuple[Answer, ...]:
-        """Answers people give, in the order of the folder's settings."""
-        return tuple(Answer(name, self._text(f"wrong_{name}"), message) for name, message in self.messages)
-
-    @property
-    def other_answers(self) -> tuple[Answer, ...]:
-        """Right answers of another kind than the solution."""
-        names = sorted(path.stem for path in self.folder.glob("other_*.py"))
-        return tuple(Answer(name.removeprefix("other_"), self._text(name)) for name in names)
 
     @property
     def check(self) -> Callable[[Any], str]:

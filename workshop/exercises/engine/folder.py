@@ -1,4 +1,4 @@
-"""An exercise's folder, read: every key of its settings known, every wrong answer with its message.
+"""An exercise's folder, read: every key of its settings known, every answer under its name.
 
 Whoever writes an exercise makes slips in its settings; each is told with the file, what is wrong and what
 would be right, instead of an exercise that quietly lacks a hint.
@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from workshop.exercises.engine.answers import ANSWERS, read_answers
 from workshop.exercises.engine.exercise import Exercise
 
 SETTINGS = "exercise.toml"
@@ -23,7 +24,6 @@ _NEEDED = {
     "question": "a text",
     "hints": "a list of texts",
     "shows": "a text",
-    "wrong": "a table of texts",
 }
 _OPTIONAL = {"defines": "a list of texts", "ranks": "a whole number", "needs": "a list of texts"}
 _KNOWN = {**_NEEDED, **_OPTIONAL}
@@ -34,7 +34,7 @@ def read_exercise(folder: Path) -> Exercise:
 
     Raises:
         ValueError: the settings have a key that is not known, lack one, or hold something else under it; or
-            wrong answers and messages do not go together. Says which, and what is known.
+            the answers are not told apart (`engine.answers.read_answers`). Says which, and what is known.
     """
     file = folder / SETTINGS
     try:
@@ -42,7 +42,7 @@ def read_exercise(folder: Path) -> Exercise:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{_short(file)} is not TOML: {error}.") from None
     _check_keys(file, settings)
-    _check_wrong_answers(folder, settings["wrong"])
+    answers = read_answers(folder / ANSWERS)
     return Exercise(
         folder=folder,
         title=_unwrapped(settings["title"]),
@@ -52,7 +52,8 @@ def read_exercise(folder: Path) -> Exercise:
         hints=tuple(map(_unwrapped, settings["hints"])),
         shows=_unwrapped(settings["shows"]),
         defines=tuple(settings.get("defines", [folder.name])),
-        messages=tuple(settings["wrong"].items()),
+        wrong_answers=answers["wrong"],
+        other_answers=answers["other"],
         ranks=settings.get("ranks"),
         needs=tuple(settings.get("needs", [])),
     )
@@ -84,24 +85,7 @@ def _check_keys(file: Path, settings: dict[str, Any]) -> None:
 def _is(value: Any, wanted: str) -> bool:
     if wanted == "a list of texts":
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if wanted == "a table of texts":
-        return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     return type(value) is {"a text": str, "a whole number": int}[wanted]
-
-
-def _check_wrong_answers(folder: Path, messages: dict[str, str]) -> None:
-    """Each file its message, each message its file."""
-    files = {path.stem.removeprefix("wrong_") for path in folder.glob("wrong_*.py")}
-    for name in sorted(files - set(messages)):
-        raise ValueError(
-            f"{folder.name}/wrong_{name}.py has no message: write `{name} = ...` under [wrong] "
-            f"in {SETTINGS}, a part of what the learner must be told."
-        )
-    for name in sorted(set(messages) - files):
-        raise ValueError(
-            f"{folder.name}/{SETTINGS}: [wrong] has {name!r}, and there is no file wrong_{name}.py. "
-            f"Files there: {', '.join(sorted(files)) or 'none'}."
-        )
 
 
 def _unwrapped(text: str) -> str:

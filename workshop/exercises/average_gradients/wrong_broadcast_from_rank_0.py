@@ -1,9 +1,0 @@
-import torch
-import torch.distributed as dist
-
-
-def average_gradients(model: torch.nn.Module) -> None:
-    """Make the gradient of every parameter the mean over all ranks, in place."""
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            dist.broadcast(parameter.grad, 0)

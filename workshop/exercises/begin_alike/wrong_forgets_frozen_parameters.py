@@ -1,8 +1,0 @@
-import torch
-import torch.distributed as dist
-
-
-def begin_alike(model: torch.nn.Module) -> None:
-    """Give every rank rank 0's parameters and buffers, in place."""
-    for tensor in [*(p for p in model.parameters() if p.requires_grad), *model.buffers()]:
-        dist.broadcast(tensor.detach(), src=0)

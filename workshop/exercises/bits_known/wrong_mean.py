@@ -1,9 +1,0 @@
-import math
-
-import torch
-
-
-def bits_known(losses: torch.Tensor, num_words: int) -> float:
-    """Bits that a model knows of these facts. losses: (facts, tokens), in nats."""
-    saved = math.log(num_words) - losses
-    return saved.sum(1).clamp(min=0).mean().item() / math.log(2)

@@ -1,3 +1,0 @@
-def checkpoint_interval(save_seconds: float, num_devices: int, device_hours_between: float) -> float:
-    """Seconds between saves that lose least; any device that fails ends the job."""
-    return device_hours_between * 3600 / num_devices

@@ -1,9 +1,0 @@
-def columns_first(x, a, b, ranks):
-    """Each rank's part of relu(x @ a) @ b; a (inputs, width), b (width, outputs)."""
-    parts = []
-    width = a.shape[1] // ranks
-    for rank in range(ranks):
-        a_part = a[:, rank * width : (rank + 1) * width]
-        b_part = b[rank * width : (rank + 1) * width]
-        parts.append(x @ a_part @ b_part)
-    return parts

@@ -1,4 +1,0 @@
-def compute_optimal(flops, a, b, alpha, beta):
-    """Parameters of the model that makes the most of so many FLOPs."""
-    ratio = a / b * (flops / 6) ** beta
-    return ratio ** (1 / (alpha + beta))

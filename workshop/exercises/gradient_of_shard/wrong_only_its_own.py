@@ -1,8 +1,0 @@
-import torch
-import torch.distributed as dist
-
-
-def gradient_of_shard(gradient: torch.Tensor) -> torch.Tensor:
-    """This rank's rows of the mean over ranks; `gradient` is of the whole."""
-    ranks = dist.get_world_size()
-    return gradient.chunk(ranks)[dist.get_rank()]

@@ -1,8 +1,0 @@
-import torch
-
-
-def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
-    """How much better each answer is than the others to its question."""
-    off = rewards - rewards.mean(dim=-1, keepdim=True)
-    spread = off.square().mean(dim=-1, keepdim=True).sqrt()
-    return torch.where(spread > 0, off / spread, torch.zeros_like(off))

@@ -1,7 +1,0 @@
-def idle_share(launch: float, kernels: list[float], waits: set[int]) -> float:
-    python = device = 0.0
-    for kernel in kernels:
-        python += launch
-        device = max(device, python) + kernel
-        python = device
-    return 1 - sum(kernels) / device

@@ -1,9 +1,0 @@
-import torch
-import torch.distributed as dist
-
-
-def loss_share(loss_sum: torch.Tensor, labels_of_step: list[torch.Tensor]) -> torch.Tensor:
-    """What one micro-batch calls backward on."""
-    count = torch.tensor(sum(labels.numel() for labels in labels_of_step))
-    dist.all_reduce(count)
-    return loss_sum * dist.get_world_size() / count

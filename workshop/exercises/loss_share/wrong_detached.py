@@ -1,9 +1,0 @@
-import torch
-import torch.distributed as dist
-
-
-def loss_share(loss_sum: torch.Tensor, labels_of_step: list[torch.Tensor]) -> torch.Tensor:
-    """What one micro-batch calls backward on."""
-    count = torch.stack([(labels != -100).sum() for labels in labels_of_step]).sum()
-    dist.all_reduce(count)
-    return torch.tensor(loss_sum.item() * dist.get_world_size() / count.item())

@@ -1,7 +1,0 @@
-import torch
-
-
-def loss_share(loss_sum: torch.Tensor, labels_of_step: list[torch.Tensor]) -> torch.Tensor:
-    """What one micro-batch calls backward on."""
-    count = torch.stack([(labels != -100).sum() for labels in labels_of_step]).sum()
-    return loss_sum / count

@@ -1,5 +1,0 @@
-def mup_rate(name, shape, rate, width, base_width):
-    """Adam's rate for this parameter; `rate` was tuned at `base_width`."""
-    if len(shape) == 1 or "embed" in name:
-        return rate
-    return rate * width / base_width

@@ -1,8 +1,0 @@
-import numpy as np
-
-
-def nf4_codes(block: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
-    """The codes of a block, 0 to 15 for each weight, and its largest absolute value."""
-    absmax = block.max()
-    codes = np.abs(block[:, None] / absmax - values).argmin(axis=1)
-    return codes, absmax

@@ -1,2 +1,0 @@
-def ring_bytes(num_bytes: float, world_size: int) -> float:
-    return 2 * num_bytes

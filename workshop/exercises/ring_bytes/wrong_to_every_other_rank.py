@@ -1,2 +1,0 @@
-def ring_bytes(num_bytes: float, world_size: int) -> float:
-    return num_bytes * (world_size - 1)

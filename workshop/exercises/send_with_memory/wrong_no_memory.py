@@ -1,2 +1,0 @@
-def send_with_memory(gradient, memory, compress):
-    return compress(gradient)

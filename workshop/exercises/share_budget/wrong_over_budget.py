@@ -1,7 +1,0 @@
-def share_budget(wants, budget):
-    """How many of the tokens that each request wants are computed in this step."""
-    left, shares = budget, []
-    for want in wants:
-        shares.append(1 if want == 1 else min(want, left))
-        left -= 0 if want == 1 else shares[-1]
-    return shares

@@ -1,6 +1,0 @@
-def slot_for(position, table, blocks):
-    """The slot of the token at `position`; the table grows or leaves a shared block."""
-    place, within = divmod(position, blocks.size)
-    if place == len(table):
-        table.append(blocks.take())
-    return table[place] * blocks.size + within

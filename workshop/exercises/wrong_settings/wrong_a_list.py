@@ -1,2 +1,0 @@
-def wrong_settings():
-    return ["a"]
