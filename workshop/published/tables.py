@@ -55,6 +55,7 @@ READERS: dict[str, Source] = {table: source for source in SOURCES for table in s
 NOT_READ: dict[str, str] = {
     "allreduce_busbw_by_payload": "a curve for the lesson on collectives; links are fitted on vTrain's table",
     "bigscience_gpt2_v100_sweep": "the width and depth of its models are not in the row, only their size",
+    "blind_rows": "no constant may see them: `workshop validate --runs data/published/blind_rows.csv`",
     "finetune_framework_comparisons": "ratios between frameworks, not times",
     "fp8_against_16bit": "losses and scores, not times",
     "korthikanti_2022_mfu_hfu": "looks computed, not measured",
