@@ -150,6 +150,7 @@ bench:
 predict-report:
 	@$(SETUP)
 	@$(PY) -m benchmarks.predict_report --refit
+	@$(PY) -m benchmarks.blind_rows
 
 # On a lent machine there is no .venv: `python3 -m benchmarks.gpu_day STAGES` does the same with the Python that has torch.
 gpu:

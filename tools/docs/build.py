@@ -110,6 +110,7 @@ def write_tables(into: Path) -> None:
     pages = {
         "validate": tables.validate_page(),
         "left_out": (data / "predict_report.md").read_text(encoding="utf-8"),
+        "blind_rows": (data / "blind_rows.md").read_text(encoding="utf-8"),
         "serving_published": tables.serving_page(),
         "faults": tables.faults_page(data / "faults.json"),
     }

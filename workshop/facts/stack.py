@@ -15,6 +15,12 @@ from workshop.facts.checks import nearest
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.tables import from_table, table
 
+FUSED_LOSS_BYTES = 6.0
+"""Moved per logit of 16 bits by a loss in one kernel each way: forward reads it, backward reads it and writes
+its gradient. So does Triton's in flash-attention (flash_attn/ops/triton/cross_entropy.py), and what
+`torch.compile` makes of `F.cross_entropy`: it saves nothing else as wide as the vocabulary
+(tests/facts/test_compiled_loss.py)."""
+
 
 @dataclass(frozen=True)
 class Software:
@@ -93,12 +99,16 @@ def stacks() -> dict[str, Stack]:
 def stack(name: str, memory: Mapping[str, Any] | None = None, time: Mapping[str, Any] | None = None) -> Stack:
     """A stack by name, with choices of its implementation (`memory`) and its software (`time`) changed.
 
+    A loss that is changed to a fused one moves fewer bytes as well, unless `time` says how many.
+
     Raises ValueError for an unknown name, with the nearest and the known ones.
     """
     known = stacks()
     if name not in known:
         raise ValueError(f"unknown training stack {name!r}{nearest(name, known)} (known: {', '.join(known)})")
-    base = known[name]
+    base, time = known[name], dict(time or {})
+    if memory and memory.get("loss") == "fused" != base.implementation.loss:
+        time.setdefault("logit_bytes", FUSED_LOSS_BYTES)
     return Stack(
         replace(base.software, **time) if time else base.software,
         replace(base.implementation, **memory) if memory else base.implementation,
