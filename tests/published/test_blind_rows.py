@@ -4,9 +4,10 @@ import csv
 
 import pytest
 
-from benchmarks.blind_rows import FIRST, PAGE, ROWS, first, kind_of, page, predicted
+from benchmarks.blind_rows import FIRST, PAGE, ROWS, first, kind_of, page, predicted, undescribed
 from workshop.facts.published import FOLDER
 from workshop.published.canonical_reader import read_runs
+from workshop.published.left_out import read
 from workshop.published.tables import NOT_READ, READERS, read_folder
 
 
@@ -73,3 +74,12 @@ def test_what_the_page_says_in_words(blind):
     lucie = of(lines, "time", "lucie")
     assert at_first(lucie) > 0.3
     assert mean(line.error for line in lucie) < 0.1
+
+
+def test_an_interval_for_these_programs_would_have_to_be_much_wider(blind):
+    records, lines, _ = blind
+    left_out = read(read_folder(FOLDER)[0])
+    for kind, least in (("time", 3), ("memory", 2)):
+        factor, held = undescribed(kind, records, lines, left_out)
+        assert factor > least
+        assert 0.65 < held < 0.85

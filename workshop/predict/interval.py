@@ -14,7 +14,8 @@ pipeline stages, experts, 8 or 4 bits, an adapter, a device or a training stack 
 
 **What the doubts leave out**: whether somebody has looked at the program. Those of left-out sources had
 been described for the fit. Of 210 times of other programs, predicted before anybody had looked, one in three
-lay inside (`data/measurements/blind_rows.md`). Take an interval for a program of your own as too narrow.
+lay inside. For a program of your own an interval should be three to four times as wide
+(`data/measurements/blind_rows.md`).
 
 **Two layouts of one run** share most of what can be wrong: the device's rates, the stack's kernels, the slow
 node. What they share cancels in the ratio of their times. To first order, with s_c the share of cause c
