@@ -197,10 +197,10 @@ def intervals(records: Sequence[MeasuredRun], lines: Sequence[Line]) -> str:
     time, memory = (undescribed(kind, records, lines, left_out) for kind in ("time", "memory"))
     words = (
         "Estimated as all intervals are (`workshop/published/residuals.py`), with the first predictions of "
-        "these rows and one more doubt: nobody has described the program. Where it holds, an interval should "
-        f"be {time[0]:.1f} times as wide for time and {memory[0]:.1f} times for memory. Of a source that gave "
-        f"nothing to the estimate, it would hold {time[1]:.0%} and {memory[1]:.0%} on average. The intervals "
-        "that are printed do not have this doubt."
+        "these rows and one more doubt: nobody has described the program. Where it holds, an interval "
+        f"should be {time[0]:.1f} times as wide for time and {memory[0]:.1f} times for memory. Of a source "
+        f"that gave nothing to the estimate, it would hold {time[1]:.0%} and {memory[1]:.0%} on average. "
+        "The intervals that are printed do not have this doubt."
     )
     return f"\n## Intervals that would know it\n\n{fill(words, 100)}"
 
