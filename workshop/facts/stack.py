@@ -19,7 +19,7 @@ FUSED_LOSS_BYTES = 6.0
 """Moved per logit of 16 bits by a loss in one kernel each way: forward reads it, backward reads it and writes
 its gradient. So does Triton's in flash-attention (flash_attn/ops/triton/cross_entropy.py), and what
 `torch.compile` makes of `F.cross_entropy`: it saves nothing else as wide as the vocabulary
-(tests/facts/test_compiled_loss.py)."""
+(tests/predict/memory/test_compiled_loss.py)."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def stacks() -> dict[str, Stack]:
 def stack(name: str, memory: Mapping[str, Any] | None = None, time: Mapping[str, Any] | None = None) -> Stack:
     """A stack by name, with choices of its implementation (`memory`) and its software (`time`) changed.
 
-    A loss that is changed to a fused one moves fewer bytes as well, unless `time` says how many.
+    A loss that is changed to a fused one moves fewer bytes as well, and one that no longer is moves as many
+    as usual, unless `time` says how many.
 
     Raises ValueError for an unknown name, with the nearest and the known ones.
     """
@@ -107,8 +108,9 @@ def stack(name: str, memory: Mapping[str, Any] | None = None, time: Mapping[str,
     if name not in known:
         raise ValueError(f"unknown training stack {name!r}{nearest(name, known)} (known: {', '.join(known)})")
     base, time = known[name], dict(time or {})
-    if memory and memory.get("loss") == "fused" != base.implementation.loss:
-        time.setdefault("logit_bytes", FUSED_LOSS_BYTES)
+    before, after = base.implementation.loss, (memory or {}).get("loss", base.implementation.loss)
+    if before != after and "fused" in (before, after):
+        time.setdefault("logit_bytes", FUSED_LOSS_BYTES if after == "fused" else Software.logit_bytes)
     return Stack(
         replace(base.software, **time) if time else base.software,
         replace(base.implementation, **memory) if memory else base.implementation,

@@ -13,8 +13,8 @@ pipeline stages, experts, 8 or 4 bits, an adapter, a device or a training stack 
 `make predict-report` writes it to `data/intervals.toml`.
 
 **What the doubts leave out**: whether somebody has looked at the program. Those of left-out sources had
-been described for the fit. Of 210 times of other programs, predicted before anybody had looked, one in three
-lay inside. For a program of your own an interval should be three to four times as wide
+been described for the fit. Of 210 times of new sources, mostly of other programs, one in three lay inside.
+For a program of your own an interval of time should be four times as wide, and one of memory six times
 (`data/measurements/blind_rows.md`).
 
 **Two layouts of one run** share most of what can be wrong: the device's rates, the stack's kernels, the slow

@@ -103,15 +103,34 @@ def test_a_slip_is_told(tmp_path, settings, words):
         (ANSWERS + "# %% wrong: half\n# message: x\n", "line 15: there is a wrong answer 'half' above"),
         (
             ANSWERS.replace("# message: That is half\n", ""),
-            "line 7: the wrong answer 'half' has no message. Below ",
+            "line 7: the wrong answer 'half' has no message. On the ",
         ),
         (ANSWERS.replace(" That is half", " "), "line 7: the wrong answer 'half' has no message. "),
+        (
+            ANSWERS + "# %% wrong: last\n# message: x\n",
+            "line 15: the wrong answer 'last' has no code. Write the whole ",
+        ),
+        (ANSWERS + "# %% other: last\n# message: x\n\n", "line 15: the other answer 'last' has no code"),
         (ANSWERS + "# %% wrong: last", "line 15: the wrong answer 'last' has no message"),
     ],
 )
 def test_answers_that_are_not_told_apart(tmp_path, answers, words):
     with pytest.raises(ValueError, match=words):
         read_exercise(laid(tmp_path, answers=answers))
+
+
+def test_answers_that_are_missing_or_where_they_used_to_be(tmp_path):
+    exercise = laid(tmp_path)
+    (exercise / "answers.py").unlink()
+    with pytest.raises(
+        ValueError, match=r"there is no twice/answers.py: a cell for each answer, below `# %% "
+    ):
+        read_exercise(exercise)
+    (exercise / SETTINGS).write_text(RIGHT + '[wrong]\nhalf = "That is half"\n')
+    with pytest.raises(
+        ValueError, match=r"'wrong' is no key. Answers and their messages are in answers.py. Known"
+    ):
+        read_exercise(exercise)
 
 
 def test_the_same_name_may_be_right_and_wrong_and_a_file_may_be_empty(tmp_path):

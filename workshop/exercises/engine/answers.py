@@ -39,11 +39,14 @@ def read_answers(file: Path) -> dict[str, tuple[Answer, ...]]:
     """The answers of a file by kind, ``"other"`` (right) and ``"wrong"``, in the order of the file.
 
     Raises:
-        ValueError: a line above a cell is not of the form, a name occurs twice, a wrong answer lacks its
-            message, or code stands above the first cell. Says which line, and what to write.
+        ValueError: there is no file, a line above a cell is not of the form, a name occurs twice, an answer
+            lacks its code or a wrong one its message, or code stands above the first cell. Says which, and
+            what to write.
     """
     answers: dict[str, list[Answer]] = {kind: [] for kind in KINDS}
     short = f"{file.parent.name}/{file.name}"
+    if not file.is_file():
+        raise ValueError(f"there is no {short}: a cell for each answer, below {_FORM}.")
     lines = file.read_text(encoding="utf-8").splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith(_TITLE)]
     above = [line for line in lines[: starts[0] if starts else None] if line.strip()]
@@ -57,6 +60,10 @@ def read_answers(file: Path) -> dict[str, tuple[Answer, ...]]:
         cell, message = lines[start + 1 : stop], ""
         if kind == "wrong":
             message, cell = _message(cell[:1], f"{where}: the wrong answer {name!r}"), cell[1:]
+        if not any(line.strip() and not line.startswith("#") for line in cell):
+            raise ValueError(
+                f"{where}: the {kind} answer {name!r} has no code. Write the whole cell below its title."
+            )
         answers[kind].append(Answer(name, "\n".join(cell).strip("\n") + "\n", message))
     return {kind: tuple(answers[kind]) for kind in KINDS}
 
@@ -73,7 +80,7 @@ def _message(first: list[str], whose: str) -> str:
     message = first[0].removeprefix(_MESSAGE).strip() if first and first[0].startswith(_MESSAGE) else ""
     if not message:
         raise ValueError(
-            f"{whose} has no message. Below its title write `{_MESSAGE} ...`, "
+            f"{whose} has no message. On the line below its title write `{_MESSAGE} ...`, "
             "a part of what the learner must be told."
         )
     return message

@@ -69,6 +69,7 @@ def _check_keys(file: Path, settings: dict[str, Any]) -> None:
         if key not in _KNOWN:
             near = get_close_matches(key, _KNOWN, 1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
+            meant = f" Answers and their messages are in {ANSWERS}." if key == "wrong" else meant
             raise ValueError(f"{_short(file)}: {key!r} is no key.{meant} Known: {', '.join(_KNOWN)}.")
         if not _is(value, _KNOWN[key]):
             raise ValueError(f"{_short(file)}: {key} is {value!r}; wanted {_KNOWN[key]}.")
