@@ -36,6 +36,9 @@ def test_each_row_is_read_and_says_where_it_is_from():
     assert skipped == []
     assert len(records) == 308
     assert all(record.source and record.note and record.group for record in records)
+    # how many descriptions the page says were changed
+    assert sum(record.software.name == "torch-compile" for record in records) == 28
+    assert sum(record.software.network_share == 0.18 for record in records) == 47
 
 
 def test_no_fit_sees_them():
@@ -66,6 +69,7 @@ def test_what_the_page_says_of_time(blind):
     time = [line for line in of(lines, "time") if (line.row, line.quantity) in first()]
     before, runs = first(), {record.row: record for record in records}
     off = sorted(abs(before[x.row, x.quantity] / x.measured - 1) for x in time)
+    assert len(off) == 210
     assert round(mean(off), 2) == 0.31
     assert round(off[len(off) // 2], 2) == 0.21
     held = sum(inside(x, runs[x.row], before[x.row, x.quantity]) for x in time)

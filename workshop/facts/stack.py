@@ -17,9 +17,9 @@ from workshop.facts.tables import from_table, table
 
 FUSED_LOSS_BYTES = 6.0
 """Moved per logit of 16 bits by a loss in one kernel each way: forward reads it, backward reads it and writes
-its gradient. So does Triton's in flash-attention (flash_attn/ops/triton/cross_entropy.py), and what
-`torch.compile` makes of `F.cross_entropy`: it saves nothing else as wide as the vocabulary
-(tests/predict/memory/test_compiled_loss.py)."""
+its gradient, as Triton's in flash-attention do (flash_attn/ops/triton/cross_entropy.py). The same is taken
+for what `torch.compile` makes of `F.cross_entropy`. Seen of that is only what it saves: nothing else as wide
+as the vocabulary (tests/predict/memory/test_compiled_loss.py)."""
 
 
 @dataclass(frozen=True)
