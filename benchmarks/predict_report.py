@@ -14,12 +14,13 @@ import argparse
 
 from workshop.facts.published import FOLDER
 from workshop.predict import interval
+from workshop.published.blind import estimated
 from workshop.published.left_out import FILE, LeftOut, as_csv, left_out, read
 from workshop.published.left_out_report import page
 from workshop.published.pairs import estimate as apart
 from workshop.published.pairs import pairs
 from workshop.published.record import MeasuredRun
-from workshop.published.residuals import as_toml, estimate, known_beside, sample
+from workshop.published.residuals import as_toml
 from workshop.published.tables import read_folder
 
 INTERVALS = interval.FILE
@@ -28,9 +29,7 @@ PAGE = FILE.with_name("predict_report.md")
 
 def intervals(rows: list[LeftOut], records: list[MeasuredRun]) -> str:
     """The text of `intervals.toml`."""
-    kinds = {
-        kind: estimate(sample(rows, kind), known_beside(records, None, kind)) for kind in ("time", "memory")
-    }
+    kinds = {kind: estimated(rows, records, kind) for kind in ("time", "memory")}
     return as_toml(kinds, apart(pairs(rows)))
 
 

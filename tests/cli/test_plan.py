@@ -63,7 +63,7 @@ def test_nothing_that_fits_has_exit_code_1(capsys):
     [
         ("--model", "llama-3-70", "unknown model 'llama-3-70'; did you mean 'llama-3-70b'"),
         ("--cluster", "64xH10", "unknown cluster or device 'H10'; did you mean 'H100'"),
-        ("--cluster", "64xT4", "no time constants are known for 'T4'"),
+        ("--cluster", "64xMI250X", "no time constants are known for 'MI250X'"),
         ("--global-batch", "4Q", "--global-batch '4Q' is no count: write it like 512, 4M or 1.5T"),
         ("--global-batch", "0", "a count must be above zero"),
         ("--seq-len", "5000", "the nearest that would do is 839 sequences (4,195,000 tokens)"),

@@ -17,6 +17,7 @@ from workshop.predict.interval import (
     Interval,
     bars,
     difference,
+    memory_doubts,
     time_doubts,
 )
 from workshop.predict.memory import predict_memory
@@ -58,6 +59,7 @@ def test_doubts_widen_both_sides_by_their_product():
         (replace(PLAIN, adapter=Adapter()), "adapter"),
         (replace(PLAIN, cluster="8xB200"), "device"),
         (replace(PLAIN, implementation="torch"), "stack"),
+        (replace(PLAIN, implementation="torch"), "undescribed"),
         (replace(PLAIN, model="mixtral-8x7b"), "experts"),
     ],
 )
@@ -127,3 +129,27 @@ def test_a_device_that_you_calibrated_is_not_in_doubt(tmp_path, monkeypatch):
     file.write_text('[device."B200"]\nlike = "B200"\nsustained = 0.6\n')
     monkeypatch.setenv("WORKSHOP_RATES", str(file))
     assert "device" not in time_doubts(run, "megatron-core", KNOWN)
+
+
+def test_a_program_is_undescribed_until_somebody_looks_at_it_or_you_calibrate(tmp_path, monkeypatch):
+    run = replace(PLAIN, implementation="torch")
+    assert "undescribed" in time_doubts(run, "my-loop", KNOWN)
+    looked_at = time_doubts(run, "my-loop", KNOWN, described=True)
+    assert "undescribed" not in looked_at
+    assert "stack" in looked_at
+    file = tmp_path / "own.toml"
+    file.write_text('[device."H100"]\nlike = "H100"\nsustained = 0.6\n')
+    monkeypatch.setenv("WORKSHOP_RATES", str(file))
+    assert "undescribed" not in time_doubts(run, "my-loop", KNOWN)
+
+
+def test_memory_of_an_undescribed_program_is_known_less_well():
+    nothing = dict.fromkeys(("experts", "few_bits", "adapter"), False)
+    known = Bars(0.1, -1.0, 1.0, stacks=frozenset({"megatron"}))
+    assert memory_doubts(nothing, "megatron", False, known) == ()
+    assert memory_doubts(nothing, "nobody's", False, known) == ("stack", "undescribed")
+    assert memory_doubts(nothing, "nobody's", False, known, described=True) == ("stack",)
+    assert memory_doubts(nothing, "workshop", False, known) == ("stack",)  # our own, measured on a GPU
+    assert memory_doubts(nothing, "adapt", False, known) == ("stack",)
+    wide, narrow = (bars("memory").around(1.0, x) for x in (("stack", "undescribed"), ("stack",)))
+    assert wide.upper - 1 > 2 * (narrow.upper - 1)

@@ -177,26 +177,26 @@ def test_other_rows_of_the_same_columns_are_read(tmp_path):
 # What the predictor reaches, with a little room: (table, half) -> largest mean error, largest 90th
 # percentile.
 REACHED = {
-    ("bloom_176b_layout_sweep_a100", "all"): (0.056, 0.102),
-    ("bloom_176b_layout_sweep_a100", "held"): (0.056, 0.093),
+    ("bloom_176b_layout_sweep_a100", "all"): (0.056, 0.103),
+    ("bloom_176b_layout_sweep_a100", "held"): (0.057, 0.094),
     # NeMo of 2024 on H100. H100's constants see half of it; Llama 3's rows and NeMo's long sequences were about
     # 1.7 and 0.6 points nearer without it, and torchtitan's tail, as H100 with less power, 0.8.
     ("dgxc_benchmarking", "all"): (0.080, 0.155),
     ("dgxc_benchmarking", "held"): (0.077, 0.133),
     ("dgxc_benchmarking_bridge", "all"): (0.160, 0.231),
-    ("ibm_fms_fsdp_llama2", "all"): (0.042, 0.063),
-    ("ibm_fms_fsdp_llama2", "held"): (0.042, 0.063),
+    ("ibm_fms_fsdp_llama2", "all"): (0.043, 0.058),
+    ("ibm_fms_fsdp_llama2", "held"): (0.043, 0.058),
     ("internevo_7b_scaling_a100", "all"): (0.025, 0.033),
-    ("internevo_7b_scaling_a100", "held"): (0.015, 0.024),
+    ("internevo_7b_scaling_a100", "held"): (0.018, 0.027),
     ("korthikanti_2022_seqpar_selective", "all"): (0.030, 0.049),
     ("llama3_405b_layouts", "all"): (0.076, 0.115),
-    ("megatron_2020_tp_scaling", "all"): (0.046, 0.102),
+    ("megatron_2020_tp_scaling", "all"): (0.046, 0.103),
     ("megatron_core_h100_weak_scaling", "all"): (0.054, 0.108),
     ("megatron_core_h100_weak_scaling", "held"): (0.037, 0.056),
     ("megatron_sc21_table1_a100", "all"): (0.031, 0.049),
     ("megatron_sc21_table1_a100", "held"): (0.031, 0.048),
     ("megatron_sc21_table2_zero3_vs_ptd_a100", "all"): (0.057, 0.094),
-    ("mosaicml_llm_foundry_throughput", "all"): (0.047, 0.077),
+    ("mosaicml_llm_foundry_throughput", "all"): (0.046, 0.079),
     ("mosaicml_llm_foundry_throughput", "held"): (0.042, 0.071),
     ("nanotron_ultrascale_best_configs_h100", "all"): (0.061, 0.106),
     ("nanotron_ultrascale_best_configs_h100", "held"): (0.059, 0.098),

@@ -30,7 +30,7 @@ class Software:
     """
 
     name: str
-    attention: str = "flash-2"  # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
+    attention: str = "flash-2"  # "flash-1", "flash-triton", "flash-2", "flash-3" (or cuDNN's), "unfused"
     kernels: float = 30
     expert_kernels: float = 21  # more of them in a layer with experts: route, permute, gather back ...
     kernels_per_expert: float = 3.4  # ... and for each local expert in 16 bits: what a host took for them,

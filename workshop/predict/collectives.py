@@ -249,10 +249,9 @@ class Wires:
     ) -> Wires:
         """The wires of a cluster; ValueError if it has several devices and no link is known.
 
-        library: whose collectives (`facts.microbenchmarks`); another one's where the device has no times of
-        this one.
+        library: whose collectives (`facts.microbenchmarks`); another's where the device has none of them.
         """
-        if cluster.num_devices > 1 and cluster.intra is None:
+        if min(cluster.num_devices, cluster.devices_per_node) > 1 and cluster.intra is None:
             raise ValueError(
                 f"{cluster.name}: no link between its devices is known; name one (intra) to predict time"
             )
@@ -347,7 +346,8 @@ class Wires:
 
     def load(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
         """How much of a device a collective occupies, from 0 to 1: its rate as a share of the link's."""
-        return self.rate(ranks, self.members(ranks, stride)) / self.link
+        rate = self.rate(ranks, self.members(ranks, stride))
+        return rate / self.link if np.isfinite(self.link) else np.ones_like(rate)  # a node of one has no link
 
     def latency(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
         """Seconds before the first byte is through."""

@@ -51,7 +51,7 @@ HALVES = {
 ADAPTER_OPTIONS = kinds_of(Adapter, ("method", "rank"))
 SCHEDULE_OPTIONS = {"group": "int", "first": "int", "last": "int", "ends": "bool"}
 RECOMPUTE_OPTIONS = {"modules": "tuple[str, ...]", "every": "int", "layers": "int"}
-KERNELS = ("flash-1", "flash-2", "flash-3", "unfused")
+KERNELS = ("flash-1", "flash-triton", "flash-2", "flash-3", "unfused")
 
 # ---------------------------------------------------------------------------------------------------- writing
 

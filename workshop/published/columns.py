@@ -45,8 +45,8 @@ COLUMNS: dict[str, str] = {
     "zero_stage": "0, 1 optimizer, 2 gradients too, 3 parameters too (FSDP)",
     "precision": "a recipe of workshop.facts.precision (fsdp-bf16, megatron-bf16, megatron-fp8 ...)",
     "recompute": "none, selective or full; options: modules=, every=, layers=",
-    "attention": "flash-1, flash-2, flash-3 (or cuDNN's) or unfused (empty: the stack's); option: kept= what "
-    "backward keeps (flash, flash-copy, unfused)",
+    "attention": "flash-1, flash-triton, flash-2, flash-3 (or cuDNN's) or unfused (empty: the stack's); "
+    "option: kept= what backward keeps (flash, flash-copy, unfused)",
     "optimizer": "adamw, adamw-8bit, sgd ...",
     "adapter": "lora, adapter, adapter-v2; options: targets=, base_bits=, num_trainable=, weight_bytes=",
     "adapter_rank": "rank of the adapter",

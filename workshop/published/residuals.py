@@ -123,7 +123,7 @@ def sample(rows: Sequence[LeftOut], kind: str, axis: str = "source") -> Sample:
     """The residuals of "time" or "memory" with the doubts that each row has without its source."""
     mine = [row for row in rows if row.is_time == (kind == "time")]
     records = [row.one.record for row in mine]
-    names = TIME_DOUBTS if kind == "time" else MEMORY_DOUBTS
+    names = tuple(x for x in (TIME_DOUBTS if kind == "time" else MEMORY_DOUBTS) if x != "undescribed")
     known = {name: known_beside(records, name, kind) for name in {source(record) for record in records}}
     doubts = [set(doubts_of(row, known[source(row.one.record)])) for row in mine]
     return Sample(
@@ -141,9 +141,10 @@ def doubts_of(row: LeftOut, known: Bars) -> tuple[str, ...]:
     if not row.is_time:
         run = record.run
         of_model = model_doubts(run.model, precision(run.layout.precision), run.adapter)
-        kept = memory_doubts(of_model, run.implementation.name, run.layout.pipeline > 1, known)
+        library, pipeline = run.implementation.name, run.layout.pipeline > 1
+        kept = memory_doubts(of_model, library, pipeline, known, described=True)
         return (*kept, "outside") if row.one.quantity in (RESERVED, DEVICE) else kept
-    doubts = time_doubts(record.run, record.software.name, known)
+    doubts = time_doubts(record.run, record.software.name, known, described=True)
     unnamed = "stack" in dict(record.assumed) and "stack" not in doubts
     return (*doubts, "stack") if unnamed else doubts
 

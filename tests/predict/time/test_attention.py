@@ -43,7 +43,13 @@ def test_generations_differ_where_the_device_has_both():
     assert 2 < ratio < 2.6  # 655 against 284
     first = attention_rates("A100-80GB", "flash-1")
     again = attention_rates("A100-80GB", "flash-2")
-    assert first.rate(True, "forward", 4096, 128) == again.rate(True, "forward", 4096, 128) / 2
+    assert first.rate(True, "forward", 4096, 128) * 2.5 == pytest.approx(
+        again.rate(True, "forward", 4096, 128)
+    )
+    in_triton = attention_rates("A100-80GB", "flash-triton")
+    assert in_triton.rate(True, "backward", 4096, 128) * 1.3 == pytest.approx(
+        again.rate(True, "backward", 4096, 128)
+    )
     assert attention_rates("A100-80GB", "flash-3") == replace(
         again,
         lines=attention_rates("A100-80GB", "flash-3").lines,

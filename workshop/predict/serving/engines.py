@@ -19,7 +19,7 @@ from typing import Any
 
 from workshop.facts.checks import nearest
 from workshop.facts.device import DeviceSpec
-from workshop.predict.time.rates import Rates, all_rates, rates_for, rates_of
+from workshop.predict.time.rates import Rates, all_rates, calibrated, rates_for, rates_of
 
 FILE = Path(__file__).parent.parent / "data" / "serving.toml"
 
@@ -90,11 +90,13 @@ def engine(name: str | Engine) -> Engine:
 
 
 def device_rates(device: DeviceSpec) -> tuple[Rates, bool]:
-    """A device's constants, and whether they are its own: one without any takes those of `like`."""
-    try:
+    """A device's constants, and whether they are its own: those of the device that `like` names for servers,
+    unless you have calibrated it.
+
+    Raises:
+        ValueError: no constants are known of the device, nor a relative.
+    """
+    like = read()["like"].get(device.name)
+    if like is None or device.name in calibrated():
         return rates_for(device), device.name in all_rates()
-    except ValueError:
-        like = read()["like"].get(device.name)
-        if like is None:
-            raise
-        return rates_of(like), False
+    return rates_of(like), False

@@ -6,6 +6,8 @@ DEFAULT reduces gradients in fp32, PURE in bf16. Shapes are those of the same fo
 
 from __future__ import annotations
 
+from typing import Any
+
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.facts.stack import stack
@@ -28,13 +30,18 @@ SHAPES = {
 PRECISIONS = {"bf16": "16", "amp_bf16": "16", "fp8": "8", "amp_fp8": "8"}
 
 
+def kernels(gpu: str) -> dict[str, Any]:
+    """Whose attention: the script that measured A100 asked for Triton's until it measured H100."""
+    return {"attention": "flash-triton"} if gpu.startswith("a100") else {}
+
+
 def describe(row: Row) -> MeasuredRun:
     """One row: one sharding group over all devices."""
     seq, devices, size = whole(row, "seq_len_tokens"), whole(row, "gpus"), text(row, "model")
     model = gpt(*choice(row, "model", SHAPES), seq, VOCAB)
     eight = choice(row, "precision", PRECISIONS) == "8"
     pure = choice(row, "mp_mode", {"PURE": True, "DEFAULT": False})
-    used = stack("composer", time={"gradient_bytes": 2.0} if pure else None)
+    used = stack("composer", time=kernels(text(row, "gpu")) | ({"gradient_bytes": 2.0} if pure else {}))
     layout = Layout(
         shard=devices,
         zero=choice(row, "sharding_strategy", {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}),
