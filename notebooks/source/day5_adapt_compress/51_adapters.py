@@ -532,9 +532,11 @@ show.spread(by_setting, "loss on the test questions, a dot for each seed")
 #
 # The LoRA paper also finds little difference. With GPT-3 and LoRA beside queries and values, ranks 1, 8 and 64 reach
 # 73.4, 73.8 and 73.5 percent on WikiSQL, and 91.3, 91.6 and 91.4 percent on MultiNLI, where the standard deviation
-# between seeds is 0.5 and 0.1 (table 6, section 7.2). Its authors do not expect a small rank to be enough for every task
-# (footnote 6). For large ranks, a later paper argues for α / √r ([arXiv:2312.03732](https://arxiv.org/abs/2312.03732)),
-# which peft's `LoraConfig` offers as `use_rslora=True`; our short runs cannot judge that.
+# between seeds is 0.5 and 0.1 (table 6, section 7.2; table 4, at the end of this lesson, has slightly different
+# numbers). Its authors do not expect a small rank to be enough for every task (footnote 6).
+#
+# For large ranks, a later paper argues for α / √r ([arXiv:2312.03732](https://arxiv.org/abs/2312.03732)), which peft's
+# `LoraConfig` offers as `use_rslora=True`; our short runs cannot judge that.
 #
 # ### Other methods
 #
@@ -818,8 +820,8 @@ show.recorded_run("51_adapters")
 # - Written by hand, LoRA is a dozen lines and equal to peft's. Once merged, it adds nothing to the cost of a forward pass.
 # - LoRA saves gradients and moments, about 12 of 16 bytes a parameter. Activations and frozen weights stay.
 # - Below the lowest adapter there is no backward pass, and the forward pass can be computed once.
-# - The scale is **alpha / r**. With it, the size of a step depends on alpha and not on the rank: compare ranks at one
-#   alpha, not at one alpha / r.
+# - The scale is **alpha / r**. With AdamW, how far the first step goes then depends on alpha, not on the rank. We
+#   compared ranks at one alpha; at one alpha / r, rank 1 takes smaller steps and learns less.
 # - A rate that suits full training is far too small for an adapter.
 #
 # Next: [52_qlora](52_qlora.ipynb), which keeps the frozen weights in four bits.
