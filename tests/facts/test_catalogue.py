@@ -18,7 +18,7 @@ def test_every_figure_of_a_device_has_a_source(name):
     assert device.source("memory_bytes")
     assert device.source("peak_flops")
     assert device.memory_bytes > 10**9
-    # GeForce cards clock higher than their sheet says; on others no product may be faster than the peak
+    # some GeForce cards clock higher than their sheet says; on others no product may be faster than the peak
     most = 1.15 if "RTX-" in name and "A6000" not in name else 1.0
     assert all(rate <= most * device.peak(dtype) for dtype, rate in device.reachable_flops.items())
 

@@ -6,11 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.blind_rows import FIRST, PAGE, ROWS, first, inside, kind_of, page, predicted, slower
+from benchmarks.blind_rows import (
+    FIRST,
+    PAGE,
+    ROWS,
+    first_predictions,
+    inside,
+    kind_of,
+    page,
+    predicted,
+    slower,
+)
 from workshop.facts import catalogue
 from workshop.facts.published import FOLDER
 from workshop.predict.interval import bars
-from workshop.published.blind import DOUBT, blind_sample, held, needed, undescribed
+from workshop.published.blind import DOUBT, blind_sample, inside_without_source, times_as_wide, widening
 from workshop.published.canonical_reader import read_runs
 from workshop.published.record import SECONDS
 from workshop.published.report import time_lines
@@ -32,7 +42,7 @@ def of(lines, kind, group=""):
 
 
 def at_first(lines):
-    before = first()
+    before = first_predictions()
     return mean(
         abs(before[x.row, x.quantity] / x.measured - 1) for x in lines if (x.row, x.quantity) in before
     )
@@ -59,9 +69,9 @@ def test_no_fit_sees_them():
 def test_what_was_predicted_first_is_of_these_rows(blind):
     _, lines, _ = blind
     with FIRST.open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == len(first())  # none twice
-    later = {line for line in lines if (line.row, line.quantity) not in first()}
-    assert set(first()) <= {(line.row, line.quantity) for line in lines}
+        assert len(list(csv.DictReader(file))) == len(first_predictions())  # none twice
+    later = {line for line in lines if (line.row, line.quantity) not in first_predictions()}
+    assert set(first_predictions()) <= {(line.row, line.quantity) for line in lines}
     assert all(line.kind == "time" for line in later)
     node = [line for line in later if "H800" in line.group]
     assert len(node) == 5
@@ -75,8 +85,8 @@ def test_the_page_is_what_comes_of_them(blind):
 
 def test_what_the_page_says_of_time(blind):
     records, lines, _ = blind
-    time = [line for line in of(lines, "time") if (line.row, line.quantity) in first()]
-    before, runs = first(), {record.row: record for record in records}
+    time = [line for line in of(lines, "time") if (line.row, line.quantity) in first_predictions()]
+    before, runs = first_predictions(), {record.row: record for record in records}
     off = sorted(abs(before[x.row, x.quantity] / x.measured - 1) for x in time)
     assert len(off) == 210
     assert round(mean(off), 2) == 0.31
@@ -113,7 +123,7 @@ def test_what_the_page_says_of_memory(blind):
 def test_cards_that_were_refused_take_after_a_relative(blind):
     records, lines, refused = blind
     assert not refused
-    runs, before = {record.row: record.run for record in records}, first()
+    runs, before = {record.row: record.run for record in records}, first_predictions()
     later = [x for x in of(lines, "time") if (x.row, x.quantity) not in before and "H800" not in x.group]
     alone = [x for x in later if runs[x.row].cluster.num_devices == 1]
     assert len(alone) == 12
@@ -138,11 +148,11 @@ def test_the_doubt_holds_most_sources_that_say_nothing_about_it(kind, least):
     some = blind_sample(kind, described)
     assert set(some.names) | {DOUBT} == set(described.wider)
     assert some.doubts[:, some.names.index("stack")].all()
-    inside_ = held(some, described)
+    inside_ = inside_without_source(some, described)
     by_source = [inside_[some.sources == name].mean() for name in set(some.sources)]
     assert least < mean(by_source) < 0.9
-    assert described.wider[DOUBT] == pytest.approx(undescribed(some, described), rel=1e-3)
-    narrow = needed(some, described) <= 1
+    assert described.wider[DOUBT] == pytest.approx(widening(some, described), rel=1e-3)
+    narrow = times_as_wide(some, described) <= 1
     assert narrow.mean() < 0.5  # without the doubt
 
 
@@ -151,9 +161,9 @@ def test_a_source_says_nothing_about_its_own_doubt():
     some = blind_sample("time", described)
     mine = some.sources == "blind: lucie"
     residuals = np.where(mine, 100 * some.residuals, some.residuals)
-    other = held(replace(some, residuals=residuals), described)
+    other = inside_without_source(replace(some, residuals=residuals), described)
     assert not other[mine].any()
-    assert held(some, described)[mine].all()
+    assert inside_without_source(some, described)[mine].all()
 
 
 def test_a_rate_that_is_too_low_is_a_step_that_is_too_slow(blind):

@@ -249,7 +249,7 @@ class Wires:
     ) -> Wires:
         """The wires of a cluster; ValueError if it has several devices and no link is known.
 
-        library: whose collectives (`facts.microbenchmarks`); another's where the device has none of them.
+        library: whose collectives (`facts.microbenchmarks`); another library's where it has none.
         """
         if min(cluster.num_devices, cluster.devices_per_node) > 1 and cluster.intra is None:
             raise ValueError(

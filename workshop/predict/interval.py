@@ -8,15 +8,17 @@ fit, because that is where a run of yours stands. Two numbers for time, two for 
     interval   = predicted * exp(lower * scale(run)) ... predicted * exp(upper * scale(run))
 
 A **doubt** is a plain fact of the run, the same whoever measures it: more nodes than one, more than eight,
-pipeline stages, experts, 8 or 4 bits, an adapter, a device or a training stack that no row was measured on.
-`wider` never falls below one: a doubt can only widen. `workshop.published.residuals` estimates all of it, and
+pipeline stages, experts, 8 or 4 bits, an adapter, a device or a training stack that no row was measured on,
+or a program that nobody has described. `wider` never falls below one: a doubt can only widen.
+`workshop.published.residuals` estimates it (*undescribed*: `workshop.published.blind`), and
 `make predict-report` writes it to `data/intervals.toml`.
 
 **Undescribed** is the largest doubt. The programs of left-out sources had been looked at by whoever wrote
 their readers: kernels counted, networks looked up. A program of your own has not. What that costs was
-measured on 308 runs of new sources that were predicted before anybody had seen how they come out
-(`data/measurements/blind_rows.md`). The doubt is there where no published row is of the run's stack, and goes
-where you have calibrated the device to runs of your own (`workshop calibrate`).
+measured on first predictions: 201 times and 199 memories of new sources (`data/measurements/blind_rows.md`).
+The doubt is there where the run's stack is in none of the tables of the fit. For time it goes, whatever the
+program, on a device that you have calibrated (`workshop calibrate`): so calibrate with the program that you
+mean to predict. For memory it stays.
 
 **Two layouts of one run** share most of what can be wrong: the device's rates, the stack's kernels, the slow
 node. What they share cancels in the ratio of their times. To first order, with s_c the share of cause c
@@ -52,8 +54,8 @@ from workshop.predict.time.rates import calibrated
 
 # What can widen an interval. nodes: more than one. many_nodes: more than `MANY_NODES`. few_bits: matrix
 # products in 8 or 4. adapter: most weights are frozen. device: no fitted row was measured on it. stack: no
-# row was, or the source does not name it. undescribed: nor has anybody looked at the program. outside: what
-# PyTorch does not allocate for tensors, as fragments, contexts, libraries' buffers.
+# row was, or the source does not name it. undescribed: and nobody has counted the program's kernels. outside:
+# what PyTorch does not allocate for tensors, as fragments, contexts, libraries' buffers.
 TIME_DOUBTS = (
     "nodes",
     "many_nodes",

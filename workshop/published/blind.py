@@ -49,15 +49,15 @@ class Blind:
         return -ratio if self.one.quantity in TIMES and self.one.quantity != SECONDS else ratio
 
 
-def first() -> dict[tuple[int, str], float]:
-    """What was predicted at first, by line of the table and quantity; memory in bytes."""
+def first_predictions() -> dict[tuple[int, str], float]:
+    """What was predicted at first, by line and quantity: in the source's unit, or bytes of memory."""
     with FIRST.open(newline="", encoding="utf-8") as file:
         return {(int(r["line"]), r["quantity"]): float(r["predicted"]) for r in csv.DictReader(file)}
 
 
-def blind(kind: str) -> list[Blind]:
+def first_residuals(kind: str) -> list[Blind]:
     """The measurements of "time" or "memory" that had a first prediction."""
-    before, suffix = first(), "" if kind == "time" else "_bytes"
+    before, suffix = first_predictions(), "" if kind == "time" else "_bytes"
     return [
         Blind(one, before[one.row, one.quantity + suffix])
         for record in read_runs(ROWS)[0]
@@ -85,7 +85,7 @@ def doubts_of(one: Observation, known: Bars, kind: str) -> tuple[str, ...]:
 
 def blind_sample(kind: str, known: Bars) -> Sample:
     """The residuals of those that nobody had described, with the other doubts that each row had."""
-    rows: Sequence[Blind] = [row for row in blind(kind) if DOUBT in doubts_of(row.one, known, kind)]
+    rows: Sequence[Blind] = [row for row in first_residuals(kind) if DOUBT in doubts_of(row.one, known, kind)]
     names = tuple(name for name in (TIME_DOUBTS if kind == "time" else MEMORY_DOUBTS) if name != DOUBT)
     doubts = [set(doubts_of(row.one, known, kind)) for row in rows]
     return Sample(
@@ -97,30 +97,30 @@ def blind_sample(kind: str, known: Bars) -> Sample:
     )
 
 
-def needed(some: Sample, described: Bars) -> np.ndarray:
-    """How many times as wide an interval without the doubt *undescribed* must be to hold each residual."""
+def times_as_wide(some: Sample, described: Bars) -> np.ndarray:
+    """[rows]: how many times as wide an interval without the doubt *undescribed* must be to hold each."""
     scale = described.scale * np.exp(some.doubts @ np.log([described.wider[name] for name in some.names]))
     z = some.residuals / scale
     return np.maximum(z / described.upper, z / described.lower)
 
 
-def undescribed(some: Sample, described: Bars) -> float:
-    """By how much the doubt widens, so that eight in ten of these rows lie inside, by sources' votes."""
-    return max(1.0, quantile(needed(some, described), some.votes, 1 - 2 * TAIL))
+def widening(some: Sample, described: Bars) -> float:
+    """The doubt's factor, at least 1: with it eight in ten rows lie inside, weighted by `Sample.votes`."""
+    return max(1.0, quantile(times_as_wide(some, described), some.votes, 1 - 2 * TAIL))
 
 
-def held(some: Sample, described: Bars) -> np.ndarray:
-    """Whether each row lies in an interval whose doubt was estimated without the row's source."""
-    times, inside = needed(some, described), np.zeros(len(some.residuals), bool)
+def inside_without_source(some: Sample, described: Bars) -> np.ndarray:
+    """[rows], bool: whether each lies in an interval whose doubt was estimated without the row's source."""
+    times, inside = times_as_wide(some, described), np.zeros(len(some.residuals), bool)
     for name in np.unique(some.sources):
         mine = some.sources == name
-        inside[mine] = times[mine] <= undescribed(some.take(~mine), described)
+        inside[mine] = times[mine] <= widening(some.take(~mine), described)
     return inside
 
 
-def estimated(rows: Sequence[LeftOut], records: Sequence[MeasuredRun], kind: str) -> Bars:
+def bars_with_blind(rows: Sequence[LeftOut], records: Sequence[MeasuredRun], kind: str) -> Bars:
     """The bars of "time" or "memory": of left-out rows, and of blind ones what not being described costs."""
     known = known_beside(records, None, kind)
     described = estimate(sample(rows, kind), known)
-    factor = undescribed(blind_sample(kind, known), described)
+    factor = widening(blind_sample(kind, known), described)
     return replace(described, wider={**described.wider, DOUBT: factor})

@@ -61,7 +61,7 @@ CHOICES = (
     "  the tested nodes loses half as much was written after a row had been seen that is too slow",
     "  without it; tests over other numbers of nodes say the same.",
     "- InternEvo runs FlashAttention-1 and fused norms: its guide to installation.",
-    "- MosaicML's rows of A100 run FlashAttention in Triton: the script that measured them asks for it.",
+    "- MosaicML's rows of A100 run FlashAttention in Triton: the default of the script that measured them.",
     "  Looked for because small models of other sources came out too slow (`blind_rows.md`). How fast that",
     "  kernel and FlashAttention-1 are beside FlashAttention-2 is known to a factor of two; within that,",
     "  MosaicML's and InternEvo's rows decided, so that both want the same of an A100.",
@@ -305,13 +305,13 @@ def _coverage(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> list[s
         "## Intervals: how many measurements lie inside, of ten eight should",
         "",
         "Neither the constants nor the interval of a row saw its source. How they are estimated stands in",
-        "`workshop/published/residuals.py`. Above each table: the interval of a run without a doubt, and by",
-        "what each doubt widens it. *undescribed* is of runs whose program nobody had described when they",
-        "were predicted (`blind_rows.md`); below each table stands how many of them lie inside, first",
-        "predictions, each with its source left out of that doubt.",
+        "`workshop/published/residuals.py` and `blind.py`. Above each table: the interval of a run without a",
+        "doubt, and by what each doubt widens it. *undescribed* is for programs that nobody had described",
+        "(`blind_rows.md`). The line below each table counts how many of their first predictions lie inside",
+        "an interval whose *undescribed* was estimated without their source.",
     ]
     for kind in ("time", "memory"):
-        some, kept = residuals.sample(rows, kind), blind.estimated(rows, records, kind)
+        some, kept = residuals.sample(rows, kind), blind.bars_with_blind(rows, records, kind)
         factors = ", ".join(f"{name} {value:.2f}" for name, value in kept.wider.items())
         plain = kept.around(1.0, ())
         held = residuals.coverage(some).items()
@@ -330,7 +330,7 @@ def _coverage(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> list[s
 
 def _blind_coverage(kind: str, records: Sequence[MeasuredRun], kept: Bars) -> list[str]:
     some = blind.blind_sample(kind, residuals.known_beside(records, None, kind))
-    inside = blind.held(some, kept)
+    inside = blind.inside_without_source(some, kept)
     shares = [inside[some.sources == name].mean() for name in np.unique(some.sources)]
     return [
         f"Undescribed: {len(inside)} rows of {len(shares)} sources, {inside.mean():.0%} inside;",

@@ -457,7 +457,7 @@ train_top, test_top = below_top(train_hidden), below_top(test_hidden)
 
 
 @torch.no_grad()
-def said(top, count):
+def test_logits(top, count):
     """Logits (count, 6) of the first test questions."""
     return answers(top.eval(), test_top, torch.arange(count))
 
@@ -477,12 +477,12 @@ def two_layers(rank, alpha, seed, steps):
     return top
 
 
-before = said(two_layers(rank=1, alpha=16, seed=0, steps=0), 20)
+before = test_logits(two_layers(rank=1, alpha=16, seed=0, steps=0), 20)
 
 
 def moved(rank, alpha):
     """How far one step moves the logits (root mean square), averaged over seeds."""
-    after = [said(two_layers(rank, alpha, seed, steps=1), 20) for seed in SEEDS]
+    after = [test_logits(two_layers(rank, alpha, seed, steps=1), 20) for seed in SEEDS]
     sizes = [(logits - before).square().mean().sqrt().item() for logits in after]
     return sum(sizes) / len(sizes)
 
@@ -513,7 +513,9 @@ by_setting = {}
 for rank, alpha in ((8, 16), (1, 16), (1, 2)):
     tops = [two_layers(rank, alpha, seed, steps=20) for seed in SEEDS]
     by_setting[f"rank {rank}, alpha {alpha}"] = [
-        torch.nn.functional.cross_entropy(said(top, len(test)), test_top[2]).item()
+        torch.nn.functional.cross_entropy(
+            test_logits(top, len(test)), test_top[2]
+        ).item()
         for top in tops
     ]
 for name, values in by_setting.items():

@@ -1,4 +1,4 @@
-"""Every device with constants is predicted: alone, in a node, and as nodes of one device each."""
+"""Every device with constants is predicted, alone and in a node, and one as nodes of one device each."""
 
 from dataclasses import replace
 
@@ -41,8 +41,8 @@ def test_a_device_alone_keeps_a_physical_share_of_its_peak(name):
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_more_devices_are_no_slower_over_a_faster_link(name):
-    """What the catalogue has of the node, or else a slow link and a fast one."""
+def test_a_faster_link_makes_a_step_shorter(name):
+    """And without a link it is refused."""
     node = replace(catalogue.cluster(f"8x{name}"), devices_per_node=8)
     slow, fast = (replace(node, intra=LinkSpec("a link", rate)) for rate in (5e9, 50e9))
     assert step(fast, 8).seconds < step(slow, 8).seconds

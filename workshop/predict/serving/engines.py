@@ -90,11 +90,12 @@ def engine(name: str | Engine) -> Engine:
 
 
 def device_rates(device: DeviceSpec) -> tuple[Rates, bool]:
-    """A device's constants, and whether they are its own: those of the device that `like` names for servers,
-    unless you have calibrated it.
+    """The constants that a server on this device takes, and whether `rates.toml` names it.
+
+    They are those of the device in `like`, unless there is none or you have calibrated this device.
 
     Raises:
-        ValueError: no constants are known of the device, nor a relative.
+        ValueError: neither file names the device.
     """
     like = read()["like"].get(device.name)
     if like is None or device.name in calibrated():

@@ -53,12 +53,13 @@ KERNELS = {
     "flash-2": ("flash-2", "cudnn"),
     "flash-3": ("cudnn", "flash-3", "flash-2"),
 }
-"""What was measured for a generation of kernels; the first that a device has. The third is Hopper's, and
-cuDNN's, which Transformer Engine takes there; on a device before Hopper there is the second only."""
-OF_THE_SECOND = {"flash-1": 1 / 2.5, "flash-triton": 1 / 1.3}
+"""What was timed for each kernel; the first that a device has. The third generation is Hopper's, and cuDNN's,
+which Transformer Engine takes there; on a device before Hopper there is the second only."""
+BESIDE_FLASH_2 = {"flash-1": 1 / 2.5, "flash-triton": 1 / 1.3}
 """Rates of earlier kernels relative to FlashAttention-2's (Dao, arXiv 2307.08691, section 4: it is 1.7 to 3
-times as fast as FlashAttention, and 1.3 to 2.5 times as fast as FlashAttention in Triton). Which of these was
-chosen by InternEvo's and MosaicML's rows of A100, so that both want the same share of the device.
+times as fast as FlashAttention, and 1.3 to 2.5 times as fast as FlashAttention in Triton). Where in these
+ranges, for Triton at the edge, was decided by InternEvo's and MosaicML's rows of A100, so that both want the
+same share.
 """
 MEASURED_ON = {"A100-80GB": ("A100-80GB",), "H100": ("H100", "H200"), "GB200": ("GB200",), "B200": ("GB200",)}
 """Devices whose rows stand for a device that was timed: an H200 computes as fast as an H100."""
@@ -170,7 +171,7 @@ def attention_rates(device: str, kernel: str, bits: int = 16) -> AttentionRates:
             lines[causal, pass_] = through
     width = _width(sixteen, timed)
     windows = _windows(places, timed, mine[0].dtype, width)
-    return AttentionRates(lines, width, OF_THE_SECOND.get(kernel, 1.0), windows)
+    return AttentionRates(lines, width, BESIDE_FLASH_2.get(kernel, 1.0), windows)
 
 
 def _windows(places: tuple[str, ...], kernel: str, dtype: str, width: float) -> dict[tuple[int, str], Line]:

@@ -30,8 +30,10 @@ SHAPES = {
 PRECISIONS = {"bf16": "16", "amp_bf16": "16", "fp8": "8", "amp_fp8": "8"}
 
 
-def kernels(gpu: str) -> dict[str, Any]:
-    """Whose attention: the script that measured A100 asked for Triton's until it measured H100."""
+def attention_of(gpu: str) -> dict[str, Any]:
+    """Which attention kernel: the script's default was Triton's when A100 was measured, and later
+    FlashAttention's, when it also knew H100 (submit_benchmarks.py of that folder @ 12a6319 and @ 51652ea).
+    """
     return {"attention": "flash-triton"} if gpu.startswith("a100") else {}
 
 
@@ -41,7 +43,7 @@ def describe(row: Row) -> MeasuredRun:
     model = gpt(*choice(row, "model", SHAPES), seq, VOCAB)
     eight = choice(row, "precision", PRECISIONS) == "8"
     pure = choice(row, "mp_mode", {"PURE": True, "DEFAULT": False})
-    used = stack("composer", time=kernels(text(row, "gpu")) | ({"gradient_bytes": 2.0} if pure else {}))
+    used = stack("composer", time=attention_of(text(row, "gpu")) | ({"gradient_bytes": 2.0} if pure else {}))
     layout = Layout(
         shard=devices,
         zero=choice(row, "sharding_strategy", {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}),
