@@ -44,10 +44,10 @@ def table(seed: int | None) -> dict[str, float]:
     # cells before the table may assert what holds of the unmoved weights alone
     done = NotebookClient(lesson, timeout=600, allow_errors=True).execute(cwd=str(LESSON.parent))
     printed = "".join(out.get("text", "") for out in done.cells[-1].outputs)
-    found = {name: float(value) for name, _, value in ROW.findall(printed)}
-    if len(found) != 4:
+    perplexities = {name: float(value) for name, _, value in ROW.findall(printed)}
+    if len(perplexities) != 4:
         raise RuntimeError(f"the lesson's table is not there: {done.cells[-1].outputs}")
-    return found
+    return perplexities
 
 
 def main() -> None:

@@ -950,12 +950,13 @@ assert memory["int3 trained"] == 16 * sum(
 
 # %% [markdown]
 # **On the same 1,024 tokens**, training removes most of what rounding to 3 bits did, and GPTQ much less. This order is
-# not luck. We moved each weight at random by about a thousandth of itself, three times. Training then gave 36.2 to 36.6.
-# GPTQ gave 41.1 to 42.5, and other instructions of the CPU gave 41.6 to 46.2, as you read below the first table.
+# not luck. We ran these cells three more times, after moving each weight at random by about a thousandth of itself
+# (`benchmarks/trained_rounding.py`). Training then gave 35.9 to 36.6, and GPTQ 42.1 to 43.4. Other instructions of the
+# CPU gave 41.6 to 46.2 for GPTQ, as you read below the first table.
 #
-# **With four times the text**, GPTQ does far better than plain rounding, and in each of our four runs it did better than
-# with 1,024 tokens. In three of the four, training was still ahead. In one it was not: GPTQ gave 36.3 and training 36.6.
-# So we claim no order between these two. A layer's last matrix has 1,536 inputs, and 1,024 positions cannot settle so
+# **With four times the text**, GPTQ does far better than plain rounding, and in each of these runs better than with 1,024
+# tokens. Training was still ahead, but once by only half a percent (36.6 and 36.8). That is less than what chance
+# changes, so we claim no order between these two. A layer's last matrix has 1,536 inputs, and 1,024 positions cannot settle so
 # many. A likely reason, then, is that GPTQ fitted its few positions at the cost of others. Before you pay for training,
 # give GPTQ more text.
 #
