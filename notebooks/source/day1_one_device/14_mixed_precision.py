@@ -103,9 +103,10 @@ assert ones.sum() == 4_096
 # cuts one long sum into pieces, PyTorch allows it to add the pieces in 16 bits.
 # `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False` forbids this.)
 #
-# Which operators may run in 16 bits at all? `torch.autocast` has two lists. Products are on the list of operators that run in 16 bits.
-# Losses are on the list of operators that run in fp32. On GPUs, that second list also contains `softmax`, `layer_norm`, `exp`, `pow` and
-# `sum`. The next cell checks what happens on your device:
+# Which operators may run in 16 bits at all? `torch.autocast` has two lists. Products are on the list of operators that run in 16 bits. Losses are on
+# the list of operators that run in fp32. On GPUs, that second list also contains `softmax`, `layer_norm`, `exp`, `pow` and `sum`; on a CPU, `softmax`
+# and `layer_norm` are on neither list. An operator on neither list runs in the type of its inputs and, if these differ, as in 16-bit + fp32, in the
+# wider type. The next cell checks what happens on your device:
 
 # %%
 import torch.nn.functional as F
@@ -316,9 +317,9 @@ assert backward[36][1] > 2 * rounded[36][1]
 beside("good", predicted=len(good["predicted"]), measured=len(good["measured"]))
 
 # %% [markdown]
-# The range of good $S$ is wide, at least ten powers of two, and inside it the prediction holds. Far outside of it, at the left and right of
-# the picture, the measurement is worse than the prediction. There, backward itself goes wrong near the loss, and a gradient that is zero or
-# infinite there stays so in every layer below.
+# The range of good $S$ is wide, at least ten powers of two, and inside it the prediction holds. Far outside of it, at the left and right of the
+# picture, the measurement is worse than the prediction. There, backward itself goes wrong near the loss: what vanishes there is missing from the sums
+# in every layer below, and what is infinite there makes the gradients below infinite or NaN.
 #
 # So $S$ does not have to be exact. But the good range moves during training, and with every batch, and nobody wants to tune $S$ by hand. So
 # the scaler keeps adjusting $S$ while the model trains. This is called **dynamic loss scaling**.
@@ -380,8 +381,7 @@ def train_by_hand(steps, dtype, scale, interval):
 # ## The real loop
 #
 # PyTorch's `GradScaler` does the same: `scale` multiplies, `unscale_` divides, `step` skips a step that is not finite, and `update` is your
-# `next_scale`. In your own training code you will write the ten lines inside this loop. (Without a scaler, the same loop trains in fp32 or
-# bf16.)
+# `next_scale`. In your own training code you will write the lines inside this loop. (Without a scaler, the same loop trains in fp32 or bf16.)
 
 
 # %%
@@ -478,8 +478,9 @@ Picture(figure, "losses of four recipes")
 beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get))
 
 # %% [markdown]
-# - **fp16 alone** falls behind. Most gradients of the queries are zero, and a weight whose gradient is zero learns nothing. In addition,
-#   the gradients of the logits no longer cancel, as you saw above, so they push the head to one side. Adam cannot repair either of these.
+# - **fp16 alone** falls behind. In the fp16 model above, practically all gradients of the queries were zero, and a weight whose gradient is zero
+#   learns nothing; autocast sends its gradients through fp16 as well. In addition, the gradients of the logits no longer cancel, as you saw above, so
+#   they push the head to one side. Adam cannot repair either of these.
 # - **fp16 with a scaler** ends within 0.05 of fp32 in all three runs.
 # - **bf16** does so without a scaler. That is why almost everybody trains in bf16 today, on devices that support it.
 #
@@ -598,8 +599,8 @@ print(f"activations of TINY: autocast keeps {share:.0%} of fp32's bytes")
 assert 0.55 < share < 0.8
 
 # %% [markdown]
-# It saves a part of the activations, here about a third. What products keep is halved, while norms, the residual stream and the loss stay
-# in fp32. Mixed precision also saves **time**.
+# It saves a part of the activations, here a little less than a third. What products keep is halved, while norms, the residual stream and the loss
+# stay in fp32. Mixed precision also saves **time**.
 #
 # ## Speed
 #
@@ -682,15 +683,16 @@ print(f"fp32 takes {slower:.1f} times as long")
 assert 8 < slower < 9 < peaks["bf16"] / peaks["fp32"]
 
 # %% [markdown]
-# fp32 takes more than eight times as long, because its products do not use the matrix units at all: 67 TFLOP/s against 989. The memory
-# differs far less than the time. The state is the same, and only activations and messages shrink.
+# fp32 takes more than eight times as long, because its products do not use the matrix units at all: 67 TFLOP/s against 989. (The step gains less than
+# this factor of 15, because no product reaches the peak and a step is not only products.) The memory differs far less than the time. The state is the
+# same; only the activations, and the weights and gradients that are gathered or sent, shrink.
 #
 # ## Tomorrow's script
 #
 # Here is the loop once more, as a program without this workshop. It uses bf16 and switches the scaler off, except on a GPU that does not support
 # bf16; there it uses fp16. To try the scaler on any device, set `DTYPE=float16`. A second run continues from the checkpoint. The program does one
-# thing that the lesson did not need: it saves the **scale in the checkpoint**. A run that resumes with the initial scale throws away its first
-# steps again.
+# thing that the lesson did not need: it saves the **scale in the checkpoint**. A run that resumes with the initial scale may throw away its first
+# steps again, or lose small gradients until the scale has grown back.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/train_amp.py

@@ -100,7 +100,7 @@ print("ten steps by hand and torch.optim.AdamW: equal to 1e-12")
 # %% [markdown]
 # ## What others remember
 #
-# - **SGD with momentum** and **Lion** keep one moment. Lion steps by its *sign* (Chen et al., 2023).
+# - **SGD with momentum** and **Lion** keep one moment. Lion steps by the *sign* of a mix of this moment and the newest gradient (Chen et al., 2023).
 # - **Muon** keeps one moment for each matrix. It steps by the nearest matrix whose singular values are all 1, so that no direction is
 #   favored (Jordan et al., 2024). The embedding, the head and the norms still use AdamW.
 # - **Adafactor** keeps only the sums of the squares in each row and each column of a matrix (Shazeer and Stern, 2018).
@@ -135,10 +135,10 @@ assert 0.6 < near.min() < near.max() < 1.3
 
 # %% [markdown]
 # This is the heart of Muon's step. Around it there is one moment. For the step, the newest gradient is mixed into this moment a second time
-# (*Nesterov momentum*). The rate depends on the shape of the matrix, and there are two rules for it. The original rule gives matrices that
-# have more rows than columns a larger rate. The other (`match`) makes the root mean square of an update that of AdamW, so that one rate
-# serves both optimizers; the runs below and the script at the end use this one. Here is the whole step beside PyTorch's
-# `torch.optim.Muon`, for a tall and a wide matrix:
+# (*Nesterov momentum*). The rate depends on the shape of the matrix, and there are two rules for it. The original rule gives matrices that have more
+# rows than columns a larger rate. The other (`match`) scales each update so that its root mean square is about that of an AdamW update, and one rate
+# serves both optimizers; the runs below and the script at the end use this one. Here is the whole step beside PyTorch's `torch.optim.Muon`, for a
+# tall and a wide matrix:
 
 
 # %%
@@ -302,10 +302,10 @@ assert max(adafactor) - min(adafactor) > max(others) - min(others)
 assert not curves["sgd-momentum", 0.8][-1] < 3.6, "a rate too large; it may be NaN"
 
 # %% [markdown]
-# You can read two things here, and no more. First, AdamW in 8 bits seems to follow AdamW, with a quarter of its bytes. Second, the **rate
-# matters as much as the optimizer**. With a wrong rate, SGD does not train at all. Changing only Adafactor's rate moves its final loss by
-# more than the best runs of SGD, Lion and AdamW differ from each other. Which optimizer is best is a different question. Forty steps of a
-# tiny model say nothing about it, and papers that compare optimizers are mostly about how well each one was tuned.
+# You can read two things here, and no more. First, AdamW in 8 bits seems to follow AdamW, with a quarter of its bytes. Second, the **rate matters as
+# much as the optimizer**. With a wrong rate, SGD does not train at all. Changing only Adafactor's rate moves its final loss by more than the best
+# runs of SGD, Lion and AdamW differ from each other. Which optimizer is best is a different question. Forty steps of a tiny model say nothing about
+# it, and no comparison of optimizers is better than the tuning of each one.
 #
 # One run proves little. So we test the claim about 8 bits once more, with the text in three different orders. As a yardstick, we also print
 # how far two curves of AdamW itself are apart if only the rate differs:
@@ -573,8 +573,9 @@ print(f"AdamW {adamw:.0f} GiB in all, LOMO {2 * params + 2 * embedding:.0f} GiB"
 # All five agree to the last digit. LOMO saves most of its memory by having no state at all: it makes a plain SGD step on the 16-bit
 # weights.
 #
-# Stepping inside backward has a price: nothing may need all gradients at the same time. So you cannot clip by the global norm, and you
-# cannot accumulate gradients over micro-batches. (`workshop.train.in_backward` implements it for any optimizer.)
+# Stepping inside backward has a price: nothing may need all gradients at the same time. So you cannot accumulate gradients over micro-batches, and
+# you can clip by the global norm only with a second backward: LOMO runs one to find the norm, and another to update. (`workshop.train.in_backward`
+# implements it for any optimizer.)
 #
 # ## At scale
 #
@@ -596,7 +597,7 @@ assert 0.02 < gigabytes["adafactor"] < 0.2
 assert gigabytes["adamw"] > 6 * catalogue.device("H100").memory_bytes / 1e9
 
 # %% [markdown]
-# AdamW's state alone fills more than six H100s. ZeRO divides this state among ranks (`24_zero`), and 8 bits cut it to a quarter.
+# AdamW's state alone fills more than six H100s of 84.9 GB. ZeRO divides this state among ranks (`24_zero`), and 8 bits cut it to a quarter.
 #
 # ## A slider that decides
 #
@@ -663,9 +664,10 @@ draw(9, 4)
 #
 # ## Tomorrow's script
 #
-# This is what you would do with a new model: try two or three optimizers, each at its own rates, and compare the best run of each. The
-# parameter groups are the usual ones. Matrices decay, and biases and norms do not. Muon gets the inner matrices, and AdamW gets the rest.
-# For states in 8 bits, replace `torch.optim.AdamW` with `bitsandbytes.optim.AdamW8bit`.
+# This is what you would do with a new model: try two or three optimizers, each at its own rates, and compare the best run of each. If the best rate
+# is the largest or the smallest that you tried, as for all three here, try further ones before you compare. The parameter groups are the usual ones.
+# Matrices decay, and biases and norms do not. Muon gets the inner matrices, and AdamW gets the rest. For states in 8 bits, replace
+# `torch.optim.AdamW` with `bitsandbytes.optim.AdamW8bit`.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/choose_optimizer.py

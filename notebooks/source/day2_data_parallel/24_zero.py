@@ -30,8 +30,8 @@ on_gpus = four_ranks.kind == "cuda"  # one GPU per rank, or all ranks share one
 # %% [markdown]
 # ## Stage 1: cut what the optimizer remembers
 #
-# An all-reduce is a reduce-scatter followed by an all-gather. Between the two, each rank holds the summed gradient of **its part** of the weights,
-# and no other gradient. That is enough for an optimizer step on this part, so we let the optimizer step there:
+# An all-reduce is a reduce-scatter followed by an all-gather. Between the two, each rank has the summed gradient of **its part** of the weights, and
+# of no other part. That is enough for an optimizer step on this part, so we let the optimizer step there:
 #
 # 1. Reduce-scatter the gradients. This rank now has the mean gradient of its Nth of the weights.
 # 2. Update that Nth. The moments of all other weights are never created on this rank.
@@ -773,7 +773,8 @@ for stage in (1, 2, 3):
 #   for their next use. That is right for a large model. Our model would be gathered once a step and never freed.
 #
 # Offloading saves nothing here, because on a CPU the device *is* the host: nothing leaves this memory, and the transfer buffers come on top. On a
-# GPU the offloaded parts leave the device. If stage 3 offloads everything, only the layer at work stays: its gathered weights and their gradients.
+# GPU the offloaded parts leave the device. (With an offloaded optimizer, DeepSpeed's stage 2 also sends each reduced gradient to the host, so its
+# bar would lose the gradients as well.) If stage 3 offloads everything, only the layer at work stays: its gathered weights and their gradients.
 
 # %%
 at_work = 2 * 2 * P / gpt.num_layers  # bf16 weights and gradients of one layer
@@ -792,7 +793,7 @@ show.memory_by_part(
 
 # %% [markdown]
 # What leaves the device must come back. In each step an offloaded optimizer moves all gradients to the host and all weights back, over PCIe, and it
-# steps at the CPU's speed. Offloading is the last resort that still trains.
+# steps at the CPU's speed. Offload only if nothing else makes the model fit: it is slow, but it trains.
 #
 # ## The model that did not fit
 #
@@ -920,7 +921,7 @@ assert abs(at_work / (3 * 2 * count / 32) - 1) < 0.1, "weights, gradients twice"
 # to use.)
 #
 # The paper's figure does not show the *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
-# That is three quarters of the 1.9 GB of state. From here on, the size of a layer decides what fits, not the number of ranks.
+# That is three quarters of the 1.9 GB of state. More ranks shrink the 1.9 GB further, but not these 1.4 GB.
 #
 # So what would a thousand ranks save? We rehearse that in a cell of its own, this time with a transformer of about as many parameters: 18
 # wide layers, an embedding and a head.
@@ -1069,7 +1070,8 @@ show.recorded_run("24_zero", share_gpu=True)
 # - Passes sent, each (N - 1)/N of the weights: **2, 2, 2, 3** with one micro-batch, **2, 2, A + 1, 3 A** with A of them. Stage 1 is free.
 #   Go on to stage 2 or 3 only if the state does not fit.
 # - In addition to the state, a rank holds the layer at work, which N does not divide.
-# - Measure your library: DeepSpeed's stages 1 and 2 send 3 passes, and its stage 3 keeps small models whole unless you configure it otherwise.
+# - Measure your library: with one micro-batch, DeepSpeed's stages 1 and 2 send 3 passes (with A of them, stage 2 sends 2 A + 1), and its stage 3
+#   keeps small models whole unless you configure it otherwise.
 # - Offloading moves state to the host, and costs transfers over PCIe.
 #
 # Next: [25_fsdp](25_fsdp.ipynb), the same idea in PyTorch itself, and the choice that is left to you: what to gather at once.

@@ -60,8 +60,8 @@ if rank == 0:
     )
 
 # %% [markdown]
-# Both ways give the right answer, and both need one collective. A transformer block has two products, with an activation
-# between them:
+# Both ways give the right answer, and both need one collective. The MLP of a transformer has two products, with an activation between them. (Below,
+# *block* means the MLP or the attention, which make up a layer.)
 #
 # $$y = \mathrm{relu}(x A)\,B$$
 #
@@ -254,10 +254,10 @@ show.cut_matrices(
 # Outside the layers, embedding and head are cut along the vocabulary. In the embedding, a rank looks up the words that it holds and writes zeros
 # for all other words; then an all_reduce adds up the ranks.
 #
-# At the end, a rank has the logits of its own words, and the loss is computed **without ever gathering the logits**. For each position, softmax
-# needs the largest logit and the sum of exponentials, and the loss needs the logit of the target. So the ranks send three numbers for each position
-# instead of a whole vocabulary. The gradient is softmax, minus 1 at the target. Each rank can compute that for its own words, and sends nothing
-# more:
+# At the end, a rank has the logits of its own words, and the loss is computed **without ever gathering the logits**. For each position, softmax needs
+# the largest logit and the sum of exponentials, and the loss needs the logit of the target. So the ranks send three numbers for each position instead
+# of a whole vocabulary. The gradient is softmax, minus 1 at the target. Each rank can compute that for its own words, so the loss sends nothing more
+# (the head's f still sums the gradient of its input):
 
 
 # %%
@@ -733,8 +733,8 @@ def one_step(
 
 
 # %% [markdown]
-# All that a rank sends has a closed form: $4L$ times a block of activations for $L$ layers, one more block each for embedding and head, and three
-# numbers a position for the loss. With sequence parallelism, the gradients of the norms are added.
+# All that a rank sends has a closed form: $4L$ all_reduces of the activations for $L$ layers, one more each for embedding and head, and three
+# all_reduces of one number a position for the loss. With sequence parallelism, the gradients of the norms are added.
 
 
 # %%
@@ -840,10 +840,10 @@ assert abs(sequence_parallel / (kept["one device"] / 8) - 1) < 0.01
 # table counts all four sums as waiting. It therefore matters over which wire the sums travel. The table compares three kinds of
 # placement: eight H100s of one node, over NVLink; one GPU in each of eight nodes, over 400 Gbit/s InfiniBand; and several whole nodes.
 #
-# The last two columns are the time of the products with the layer's weights, and the share of the time that is spent waiting. A product takes 6
-# FLOPs per weight and token. We assume 400 TFLOP/s, about what a GPU reached in the training of Llama 3 (380 to 430, everything included). With
-# more than eight ranks, several ranks would have to hold the same key and value head, because there are only eight; the table leaves out what that
-# costs.
+# The last two columns are the time of the products with the layer's weights, and the share of the time that is spent waiting. A product takes 6 FLOPs
+# per weight and token. We assume 400 TFLOP/s, about what a GPU reached in the training of Llama 3 (380 to 430). That rate already includes waiting,
+# so the products alone are faster than we assume, and the shares of waiting below are too small rather than too large. With more than eight ranks,
+# several ranks would have to hold the same key and value head, because there are only eight; the table leaves out what that costs.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.catalogue import cluster
@@ -877,11 +877,10 @@ assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
 
 # %% [markdown]
 # - **One GPU a node** is bad: each node uses a single network adapter, and a GPU spends most of its time waiting.
-# - **Several whole nodes** take less than three times as long for the sums as one node over NVLink, because eight adapters a node work on one
-#   ring. (This holds for a network that reaches its full speed.) But look at the products. More ranks divide the computation, but **not what is
-#   sent**: for each sum a rank sends $2(t-1)/t$ blocks of activations, which is between one and two, and more ranks never make
-#   it less. So the share of time spent waiting grows with $t$, and would grow even if NVLink connected all nodes. Data parallelism also
-#   needs those adapters.
+# - **Several whole nodes** take less than three times as long for the sums as one node over NVLink, because all eight network adapters of each node
+#   send at the same time. (This holds for a network that reaches its full speed.) But look at the products. More ranks divide the computation, but
+#   **not what is sent**: for each sum a rank sends $2(t-1)/t$ blocks of activations, which is between one and two, and more ranks never make it less.
+#   So the share of time spent waiting grows with $t$, and would grow even if NVLink connected all nodes. Data parallelism also needs those adapters.
 # - The heads set a limit as well. Our code gives each rank whole heads of its own, so it refuses sixteen ranks before anything is computed:
 
 # %% tags=["nbval-check-output"]
@@ -902,10 +901,10 @@ print(said)
 # %% [markdown]
 # ## Tomorrow's script
 #
-# This script uses tensor parallelism without this workshop. PyTorch's `parallelize_module` takes a plan, which says for each linear layer whether
-# it is cut by columns or by rows, and puts f and g where they belong. The forward code is that of one device, except for one `-1`: a rank has only
-# some of the heads. Before training, the script compares the cut model with the whole one. `torchrun --nproc-per-node 4 train_tensor_parallel.py`
-# runs it. If you run it again, it continues from its last checkpoint.
+# This script uses tensor parallelism without this workshop. PyTorch's `parallelize_module` takes a plan, which says for each linear layer whether it
+# is cut by columns or by rows, and adds f and g. It would add an f for each of q, k and v; the plan's entry `once` makes one of them. The forward
+# code is that of one device, except for one `-1`: a rank has only some of the heads. Before training, the script compares the cut model with the
+# whole one. `torchrun --nproc-per-node 4 train_tensor_parallel.py` runs it. If you run it again, it continues from its last checkpoint.
 #
 # (Every rank builds the whole model, cuts it, and keeps a second copy, `whole`, for the comparison. In a real run, `del whole` after it. A model that
 # does not fit on one device starts on the `meta` device instead, and gets its weights after the cut.)
@@ -1052,7 +1051,7 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 # - **f**: nothing in forward, all_reduce in backward. **g**: all_reduce in forward, nothing in backward. A layer has two of each: **four
 #   all_reduces**.
 # - Sequence parallelism makes 4 all_gathers and 4 reduce_scatters, which are **the same bytes**, and also divides norms and residuals.
-# - The vocabulary is cut as well, and the logits are never gathered.
+# - The vocabulary is cut as well, and the logits need not be gathered, unless your plan asks for it.
 # - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with more ranks. In forward at least, the ranks wait for
 #   them in every layer. So tensor parallelism stays inside the node.
 #

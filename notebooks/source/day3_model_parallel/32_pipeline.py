@@ -13,9 +13,9 @@
 #
 # ## Question
 #
-# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next layers on
-# rank 1. In forward, rank 0 sends its activations to rank 1. In backward, rank 1 sends their gradient back. That is all a
-# **pipeline** sends: one tensor each way, to one neighbor. (Tensor parallelism sums four such tensors in every layer.)
+# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next layers on rank 1. In forward, rank
+# 0 sends its activations to rank 1. In backward, rank 1 sends their gradient back. That is all a **pipeline** sends: for each batch, one tensor each
+# way between neighbors. (Tensor parallelism sums four such tensors in every layer.)
 #
 # But while rank 1 works, what does rank 0 do?
 
@@ -207,8 +207,9 @@ assert abs(more[0] / more[1] - 1) < 0.05
 #
 # ## What has to be kept
 #
-# A rank has to keep a micro-batch's activations from its F to its B. GPipe keeps all $m$ micro-batches on every rank. This is a conflict: a
-# small bubble needs many micro-batches, but memory only has room for few.
+# A rank has to keep a micro-batch's activations from its F to its B. The GPipe schedule keeps all $m$ micro-batches on every rank. (GPipe itself
+# keeps only each stage's inputs, and recomputes the rest in backward.) This is a conflict: a small bubble needs many micro-batches, but memory only
+# has room for few.
 #
 # **1F1B** (PipeDream-Flush; Narayanan et al., 2021) solves it. It starts a backward as soon as one can start:
 
@@ -390,7 +391,8 @@ print("\nevery gradient is that of one process, to 1e-5")
 
 # %% [markdown]
 # These numbers come from a real execution, not from a simulation: GPipe keeps $m = 8$ micro-batches on every rank, and 1F1B keeps $p - r$ on rank
-# $r$, however large $m$ is. The bubble is the same for both. So with 1F1B you can use many micro-batches, which makes the bubble small.
+# $r$, however large $m$ is. If all stages take equally long, the bubble is the same for both. So with 1F1B you can use many micro-batches, which
+# makes the bubble small.
 #
 # (This is the count of what waits for its backward. Our loop also holds every tensor that it has sent until the end of the step, so
 # these grow with $m$. A real engine waits for a send and then frees its tensor.)
@@ -700,15 +702,16 @@ for name in cuts:
 assert idle["by cost"] < idle["even"]
 
 # %% [markdown]
-# With seven layers on one rank and one layer on the other, both ranks are busy. For *undisturbed* we take the shortest time among the twenty runs
-# of an action, and simulate the schedule with these times. The picture also shows what else happened on this machine. (Softmax and loss take time
-# as well, which a count of weights does not include; a measured cost is better still.) For the same reason, Llama 3 405B was trained with one layer
-# less in the first and in the last stage (Dubey et al., 2024, section 3.3.2).
+# With seven layers on one rank and one layer on the other, both ranks are busy. For *undisturbed* we take the shortest time among the twenty runs of
+# an action, and simulate the schedule with these times. The picture also shows what else happened on this machine. (Softmax and loss take time as
+# well, which a count of weights does not include; a measured cost is better still.) To balance its pipeline, Llama 3 405B was trained with one layer
+# less in the last stage, which also computes output and loss, and one less in the first, which needs more memory for the embedding and the warm-up
+# micro-batches (Dubey et al., 2024, section 3.3.2).
 #
 # ## A pipeline that never empties
 #
-# PipeDream (Narayanan et al., 2019) has no bubble at all. Each stage updates its weights after *every* backward, and never waits for the pipeline
-# to drain. This has a price: between F and B of a micro-batch, the weights have changed. Of which function is the result then the gradient?
+# Once it is full, PipeDream (Narayanan et al., 2019) has no bubble. Each stage updates its weights after *every* backward, and never waits for the
+# pipeline to drain. This has a price: between F and B of a micro-batch, the weights have changed. Of which function is the result then the gradient?
 #
 # PipeDream's answer is **stashing**: it keeps the weights that a forward used, and uses them again in backward. Below are four stages as *virtual
 # ranks* in one process, with an update after each of twelve micro-batches. To check every gradient, we let autograd differentiate through the
@@ -822,11 +825,12 @@ for name, bubble in {
     assert most[name, 512] == PP
 
 # %% [markdown]
-# With as many micro-batches as stages, half of the machine waits. GPipe's authors found the bubble small from $m = 4 p$ on. Here $m = 8 p$, and the
-# idle share is still 11 %: a bubble shrinks only slowly. GPipe is ruled out by memory, because it would have to keep 512 micro-batches on each
-# rank. Interleaving nearly halves the idle share, and keeps half as much again as 1F1B. ZB-H1 keeps no more than 1F1B, and has a third of its
-# bubble. If W is the time of the half of backward for the weights, its bubble is $(p-1)(F+B-2W)$ instead of $(p-1)(F+B)$. The cell compares both
-# formulas with the table in DeepSeek-V3's report (2024, table 2).
+# With as many micro-batches as stages, half of the machine waits. GPipe's authors found the bubble negligible from $m = 4 p$ on, partly because they
+# recompute activations while they wait for gradients. Here $m = 8 p$, and the idle share is still 11 %: a bubble shrinks only slowly. GPipe is ruled
+# out by memory, because it would have to keep 512 micro-batches on each rank. Interleaving nearly halves the idle share, and keeps half as much again
+# as 1F1B. ZB-H1 keeps no more than 1F1B, and has a third of its bubble. If W is the time of the half of backward for the weights, its bubble is
+# $(p-1)(F+B-2W)$ instead of $(p-1)(F+B)$. Both formulas are in table 2 of DeepSeek-V3's report (2024), which calls the schedule ZB1P; the cell checks
+# that the simulated idle shares agree with them.
 #
 # Next we rehearse one of the 64 ranks. The function `pipeline_step` from above runs unchanged, as rank 48, with the sizes of the trillion-parameter
 # model: 128 layers of width 25,600. Weights have no bytes here and nothing is sent, but the loop runs, and each message and each allocation is

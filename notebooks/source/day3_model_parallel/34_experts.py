@@ -49,8 +49,8 @@ for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.item
 #
 # ## A router, by hand
 #
-# A router is one matrix. It gives each expert a score. The $k$ experts with the best scores each compute an answer, and the answers are
-# weighted by these scores, scaled so that they add up to one:
+# A router is one matrix, followed by a softmax. It gives each expert a score $p_i$. The $k$ experts with the best scores each compute an answer, and
+# the answers are weighted by these scores, scaled so that they add up to one:
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #
@@ -121,10 +121,10 @@ print("a loop over tokens and Mixtral's layer in transformers: equal")
 # Nothing forces a router to use all experts. An expert that is a little better than the others gets more tokens, learns more from them, and
 # becomes better still.
 #
-# The classic cure is an additional loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, where $f_i$ is the share of choices that
-# fell on expert $i$, and $P_i$ is its mean score. This loss is 1 if all experts are used equally. The worst case depends on how many experts
-# a token chooses. If all tokens choose the same $k$ experts, each of these has a share of $1/k$, and the loss is $N / k$. That is
-# $N$ for the Switch Transformer, where a token chooses one expert, and 8 / 2 = 4 here. The next cell tests both cases.
+# The classic cure is an additional loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, where $f_i$ is the share of choices that fell
+# on expert $i$, and $P_i$ is its mean score. This loss is 1 if all experts are used equally. The worst case depends on how many experts a token
+# chooses. If all tokens choose the same $k$ experts, each of these has a share of $1/k$, and the loss is $N / k$. That is $N$ for the Switch
+# Transformer, where a token chooses one expert, and 8 / 2 = 4 here. The next cell tests the worst case, for k = 1 and k = 2.
 
 # %% tags=["nbval-check-output"]
 for k in (1, 2):  # all tokens choose the same k experts
@@ -464,9 +464,9 @@ beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
 # %% [markdown]
 # ## At scale: 256 ranks
 #
-# Our last model is shaped like DeepSeek-V3: 256 experts, eight for each token, width 7,168, expert width 2,048. We take two of its layers,
-# one expert on each of 256 ranks, and 4,096 tokens on each rank. (We leave out its shared expert and its attention. DeepSeek-V3 itself was
-# trained with the experts spread over 64 ranks.)
+# Our last model is shaped like DeepSeek-V3: 256 experts, eight for each token, width 7,168, expert width 2,048. We take two of its layers, one expert
+# on each of 256 ranks, and 4,096 tokens on each rank. (We leave out its shared expert, and use ordinary attention in place of its own. DeepSeek-V3
+# itself was trained with the experts spread over 64 ranks.)
 #
 # The program is rehearsed: it runs as rank 17, nothing is sent, and every collective is recorded. In a rehearsal no tensor has values, so no
 # router can choose: we assume that tokens are spread evenly. To start it on real ranks, add your data, a seed, and `.to(device)`.
@@ -690,8 +690,8 @@ show.recorded_run("34_experts", share_gpu=True)
 # - Left to itself, a router may keep to a few experts. A loss evens out its choices, and so does a bias that only affects the choice.
 # - Experts stay, tokens travel: each layer has two all_to_alls in forward, two in backward, and one for the counts.
 # - A rank sends k copies of each token out and gets k results back. The rank that receives the most tokens is the slowest.
-# - An expert's gradient already contains the tokens of all ranks of its group. Do not average it over these ranks as you do with the other
-#   gradients. Only if an expert has copies in other groups, average over the copies.
+# - An expert's gradient already contains the tokens of all ranks of its group. Divide it by the number of these ranks, but do not all_reduce it over
+#   them as you do with the other gradients. Only if an expert has copies in other groups, average over the copies.
 #
 # Next: [35_mesh](35_mesh.ipynb), where all axes meet.
 #

@@ -44,7 +44,7 @@ show.rank_map(three, devices_per_node=4)
 # In a `Layout`, *shard* is data parallelism with ZeRO, and *replicate* is data parallelism without ZeRO.
 #
 # **Predict:** who are the neighbors of rank 5? Which rank holds the other half of its matrices? Which rank holds another shard of the same
-# weights? And with which rank does it exchange activations?
+# weights? And which rank of the other pipeline stage does it exchange activations with?
 
 # %%
 # %%guess shares_weights
@@ -98,16 +98,16 @@ assert with_gpu_0 == [1, 2, 4, 8]
 # %% [markdown]
 # ## Two cuts by hand
 #
-# We start with four ranks, tensor 2 and data 2, and a model of two matrices with a ReLU after each. Tensor parallelism cuts first: it divides
-# the outputs of *up* and the inputs of *down*. The part that a rank has left is then sharded by rows, between this rank and the rank that reads
-# the other half of the batch:
+# We start with four ranks, tensor 2 and data 2, and a model of two matrices, *up* and then *down*, with a ReLU after each. Tensor parallelism
+# cuts first: it divides the outputs of *up* and the inputs of *down*. The part that a rank has left is then sharded by rows, between this rank
+# and the rank that reads the other half of the batch:
 
 # %%
 show.two_cuts()
 
 # %% [markdown]
-# By hand, each step is a collective in the right group. Along *data*, shards are gathered before they are used, and gradients are
-# added afterwards. Along *tensor*, the parts of a sum are added.
+# By hand, each step is a collective in the right group. Along *data*, shards are gathered before they are used, and gradients are averaged
+# afterwards. Along *tensor*, the parts of a sum are added.
 
 # %%
 # %%guess held_of_128
@@ -347,7 +347,8 @@ assert most_held["3D with context"] == 2 * most_held["3D"]
 # because its first update is the same for a gradient and for twice that gradient.)
 #
 # In 2D, a rank holds an eighth of every matrix. In 3D it holds a little more, because the first and the last stage each have a copy of the
-# embedding. With context, a rank holds twice as much, because two ranks share a sequence, but not weights.
+# embedding. With context, a rank holds twice as much: the two context ranks divide a sequence between them, but not the weights, so each has a
+# full copy.
 #
 # ## Compare: traffic by axis
 #
@@ -480,11 +481,11 @@ for axis in sorted(sent, key=lambda axis: -sent[axis]):
 # Bytes are not the only reason. FSDP gathers the next layer while this layer computes, and a pipeline has other micro-batches to
 # work on. Tensor parallelism has to wait for its sums.
 #
-# Programs use a fixed order. Megatron-LM's order is "tp-cp-dp-pp", from the innermost to the outermost axis, and `AXES` in
-# `workshop/facts/layout.py` follows it. So the box above puts tensor and shard inside a node of four. (Llama 3 has data outermost, as in its
-# figure 5. Both have tensor innermost.) Between nodes, our box sends only the activations between stages and, once a step, the
-# gradient of the tied embedding, which the first and the last stage share. (The picture calls it *embedding*. It is not an axis of its own, so
-# the exercise leaves it out.)
+# Programs use a fixed order. Megatron-LM's default order is "tp-cp-ep-dp-pp" (ep: experts), from the innermost to the outermost axis, and `AXES`
+# in `workshop/facts/layout.py` follows it, without experts. So the box above puts tensor and shard inside a node of four. (Llama 3 has data
+# outermost, as in its figure 5. Both have tensor innermost.) Between nodes, our box sends only the activations between stages and, once a step,
+# the gradient of the tied embedding, which the first and the last stage share. (The picture calls it *embedding*. It is not an axis of its own,
+# so the exercise leaves it out.)
 #
 # Change the length of the sequences with the slider, and see when the fast links go to another axis. The cell uses your `axis_order`.
 
@@ -588,8 +589,8 @@ beside(
 # is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and 4,096 x 8 / 4,096 now. Both are 8.
 #
 # FSDP sends more than half as much as tensor, because under a pipeline it gathers each layer twice for *every* micro-batch. For this reason the
-# two are seldom combined in this way. Llama 3 kept the weights whole in its stages and sharded gradients and optimizer state (ZeRO-2). By
-# default, torchtitan does not reshard after forward if there is a pipeline.
+# two are seldom combined in this way. Llama 3 sharded gradients and optimizer state, and did not reshard the weights after forward, which comes
+# close to ZeRO-2. By default, torchtitan does not reshard after forward if there is a pipeline.
 
 # %% [markdown]
 # ## Tomorrow's script

@@ -108,9 +108,10 @@ for bits, published in ((16, 44), (8, 38)):
 assert done_flops(weights, "unstructured") == done_flops(weights, "dense")
 
 # %% [markdown]
-# An ordinary kernel multiplies by zero just as fast as by seven. The bytes in the table therefore tell you how much
-# smaller the *file* gets, and the FLOPs tell you how much *time* could be saved. For unstructured zeros, that is none. We
-# will measure this below. (The published savings are from Mishra et al., 2021.)
+# An ordinary kernel multiplies by zero just as fast as by seven. The bytes in the table tell you how much smaller the *file* gets. The FLOPs tell you
+# how much *time* could be saved with many tokens at once, where computing is the limit. (With one token, reading is the limit, and a kernel that
+# reads the packed form saves time in proportion to the bytes: see the end.) Unstructured zeros save no FLOPs. We will measure this below. (The
+# published savings are from Mishra et al., 2021.)
 #
 # ## Which weights? Perplexity of SmolLM2
 #
@@ -374,9 +375,8 @@ assert error["SparseGPT", 4096] < 0.8 * error["SparseGPT", 256]
 assert error["Wanda", 4096] > 0.8 * error["Wanda", 256]
 
 # %% [markdown]
-# With little text, SparseGPT is worse than Wanda for this matrix: it makes up for errors on what it has seen, and does
-# harm elsewhere. With more tokens than inputs, it is better than Wanda. Wanda gains little from more text, so with a few
-# sentences the simpler method is the safer one.
+# With little text, SparseGPT is worse than Wanda for this matrix: it makes up for errors on what it has seen, and does harm elsewhere. With more
+# tokens than inputs, it is better than Wanda. Wanda gains little from more text. For this matrix, it is the better method with a few sentences.
 #
 # ## What do zeros save? Time
 #
@@ -446,12 +446,11 @@ print(
 assert packed.nbytes * 16 == half.nbytes * 9
 
 # %% [markdown]
-# Now the kernel: we prune the three matrices of a feed-forward network of SmolLM2 to 2:4, and run the network once
-# unchanged and once packed (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell
-# times both. On a CPU, or if this PyTorch has no kernel for this GPU, it prints the reason and continues. We do not claim
-# that matrices as small as these get faster: look at the times on your own GPU. In the GPU's record at the end, the 2:4
-# network takes many times as long as the dense one. Its time is nearly the same for 128 and for 4,096 tokens, which
-# points to a fixed cost of each call. We do not know its cause. (Other lessons ran on that GPU at the same time.)
+# Now the kernel: we prune the three matrices of a feed-forward network of SmolLM2 to 2:4, and run the pruned network once with dense kernels and once
+# packed (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell times both. On a CPU, or if this PyTorch has no
+# kernel for this GPU, it prints the reason and continues. We do not claim that matrices as small as these get faster: look at the times on your own
+# GPU. In the GPU's record at the end, the 2:4 network takes many times as long as the dense one. Its time is nearly the same for 128 and for 4,096
+# tokens, which points to a fixed cost of each call. We do not know its cause. (Other lessons ran on that GPU at the same time.)
 
 
 # %%
@@ -570,10 +569,10 @@ assert found["structured"] > found["whole"]
 #
 # ## The lottery ticket
 #
-# If a twentieth of the weights is enough, why not train only those from the start? If you take a sparse network, give it
-# fresh random weights and train it, it ends worse. But if you *rewind* the remaining weights to **their own initial
-# values** and train again, the network becomes as good as the large one, or nearly (Frankle and Carbin, 2018). The large
-# network held a winning ticket in the lottery of its random initial weights: a **lottery ticket**.
+# If a part of the weights is enough after training, why not train only that part from the start? If you take a sparse network, give it fresh random
+# weights and train it, it ends worse. But if you *rewind* the remaining weights to **their own initial values** and train again, the network becomes
+# as good as the large one, or nearly (Frankle and Carbin, 2018). The large network held a winning ticket in the lottery of its random initial
+# weights: a **lottery ticket**.
 #
 # We try this with a small network on handwritten digits. We train it, prune 45 % of the remaining weights and rewind,
 # five times. 0.55⁵ is 5 %. We use three seeds.
@@ -673,9 +672,9 @@ beside("fresh", measured=round(sum(fresh_ones) / 3))
 # In the paper, fresh weights fall behind the whole network as soon as about 26.3 % are left, and tickets at about 2.9 %
 # (section 2). Our 5 % lies between the two: the fresh weights have fallen behind, and the ticket nearly holds.
 #
-# This is an insight, not a way to save anything: to *find* the ticket, we trained the large network five times. In larger
-# networks, rewinding to step 0 fails, and rewinding to an early step works (`find_ticket(..., rewind=20)`; Frankle et
-# al., 2019).
+# This is an insight, not a way to save anything: to *find* the ticket, we trained five times, first the whole network and then ever sparser ones,
+# each at the price of the whole. In larger networks, rewinding to step 0 fails, and rewinding to an early step works (`find_ticket(..., rewind=20)`;
+# Frankle et al., 2019).
 #
 # ## At scale: 70 billion parameters on an H100
 #

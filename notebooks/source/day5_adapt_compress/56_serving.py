@@ -660,10 +660,10 @@ if device.type == "cpu":
 assert speed["continuous, 8 users"] > speed["cache, one user"]
 
 # %% [markdown]
-# Each user gets only eight tokens and the time includes the prompts, so most of this time goes into reading the prompts.
-# For one user, the cell checks only on a CPU that the cache is faster. On a GPU, a pass over forty tokens of so small a
-# model may take as long as a pass over a single token, because Python launches the same kernels for both. There the cache
-# pays off for longer texts.
+# Each user gets only eight tokens and the time includes the prompts, so a large part of it goes into reading prompts, above all in the plain loop,
+# which reads them again for each token. For one user, the cell checks only on a CPU that the cache is faster. On a GPU, a pass over forty tokens of
+# so small a model may take as long as a pass over a single token, because Python launches the same kernels for both. There the cache pays off for
+# longer texts.
 #
 # `benchmarks/serving.py` takes longer. It serves eight users with 32 tokens each, with every step of this lesson, and
 # runs transformers' `generate` and llama.cpp for comparison, one after the other in the same run. This is its record:
@@ -702,10 +702,10 @@ assert texts["int8, by hand"] == texts["NF4, by hand"] == "0 of 1"
 # For one user, llama.cpp is four times as fast. It reads 4 bits a weight, in kernels made for that, where we read 32.
 # With eight users, each weight that is read is used in more computation, and llama.cpp is 14 % ahead.
 #
-# Speculation gains nothing here. The n-gram method looks for an earlier place with the same last few tokens and guesses
-# the tokens that followed there: 29 % of its guesses are right, which gives 1.15 tokens a pass and just about pays for
-# the longer passes. The other method guesses with half of the model's own layers, which were not trained for that. These
-# guesses are expensive and never right. NF4 by hand takes longer to unpack than it saves.
+# Speculation gains nothing here. The n-gram method looks for an earlier place with the same last few tokens and guesses the tokens that followed
+# there: 29 % of its guesses are right, which gives 1.15 tokens a pass. That is about what the longer passes cost. The other method guesses with half
+# of the model's own layers, which were not trained for that. These guesses are expensive and never right. NF4 by hand takes longer to unpack than it
+# saves.
 #
 # What about a GPU? The next cell shows the same server on an H200, with a model of 1.3 billion parameters in bf16. Each
 # user has a prompt of 256 tokens and gets 64 tokens. The second number in a row is the rate that reading the weights and
@@ -857,10 +857,11 @@ assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess a
 assert best[0.75, 0.1] == 5
 
 # %% [markdown]
-# **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft loses:
-# with 64 users, a pass over 64 x 5 tokens is limited by computing instead of memory, so wrong guesses cost time. Engines
-# then stop speculating. The n-gram method is a draft without weights: it looks for an earlier place with the same last
-# few tokens, and guesses what followed. The next cell compares it with a draft that has learned nothing:
+# **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft can lose: with 256 users, an H100
+# needs more than four times as long for the arithmetic of 256 x 5 tokens as for reading the weights, and with three of four guesses right a pass
+# yields only about three tokens a user. Speculation is therefore meant for light load, and some engines guess fewer tokens when the batch is large.
+# The n-gram method is a draft without weights: it looks for an earlier place with the same last few tokens, and guesses what followed. The next cell
+# compares it with a draft that has learned nothing:
 
 # %%
 torch.manual_seed(1)
@@ -879,9 +880,9 @@ for name, (tokens, alpha_of, seconds) in found.items():
 assert found["one layer, untrained"][0] < 1.2 < found["one layer, trained"][0]
 
 # %% [markdown]
-# With sampling, we cannot require equal tokens, but we can require the equal *distribution*. A guess $x$, drawn from the
-# draft's $q$, is kept with probability $\min(1, p(x)/q(x))$. Otherwise a token is drawn from the part of $p$ that exceeds
-# $q$. Together this gives exactly $p$, and $\alpha = \sum \min(p, q)$:
+# With sampling, we cannot require the same tokens, but we can require the same *distribution*. A guess $x$, drawn from the draft's $q$, is kept with
+# probability $\min(1, p(x)/q(x))$. Otherwise a token is drawn from the part of $p$ that exceeds $q$. Together this gives exactly $p$, and $\alpha =
+# \sum \min(p, q)$:
 
 # %%
 p, q = torch.rand(2, 6).softmax(-1)
@@ -1146,8 +1147,8 @@ beside("users", predicted=round(by_hand), calculated=most)
 #
 # ### Requests that come at any time
 #
-# Our table has as many users all the time. Real requests come whenever they like, at some *arrival rate*, and a server is
-# judged by the slowest of them: for example, how long 99 % of the users wait at most (the 99th percentile).
+# In our table, the number of users never changes. Real requests come whenever they like, at some *arrival rate*, and a server is judged by the
+# slowest of them: for example, how long 99 % of the users wait at most (the 99th percentile).
 #
 # Suppose that answers have 256 tokens on average. With 64 places, this server then finishes at most 64 requests in the
 # time of 256 tokens. Requests arrive at random, at some share of that rate. The function below simulates the server step
@@ -1292,10 +1293,10 @@ show.recorded_run("56_serving")
 #
 # - A pass reads all weights, for one token or for a hundred. **Decode waits for memory**, so serve many users at once.
 #   Prefill is limited by computing.
-# - The cache takes 2 x layers x KV heads x width numbers a token. The cache, not the weights, limits how many users fit.
-#   GQA, MLA and fewer bits make it smaller.
-# - **Blocks and a table** replace reservations: there is no unused room for tokens that may never come, beginnings are
-#   shared, and a block is copied only on a write.
+# - The cache takes 2 x layers x KV heads x width numbers a token. The cache, not the weights, limits how many users fit. Fewer heads for keys and
+#   values (GQA, MQA), a latent vector (MLA) and shared layers make it smaller.
+# - **Blocks and a table** replace reservations: at most the rest of one block is reserved for tokens that may never come, beginnings are shared, and
+#   a block is copied only on a write.
 # - Let requests in and out **at every step**, and cut prompts to a budget. This trades a later first token for even
 #   waits.
 # - **Guess ahead** while memory is the limit: you get the model's own text in fewer passes. $(1 - \alpha^{\gamma + 1}) /
