@@ -14,9 +14,9 @@
 # stands for. The **strides** say where in the row each element lies. If you change one of these two parts, what do you lose, and what has
 # to be copied?
 #
-# - **The format.** A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. With half the bytes you need half
-#   the devices, or you run at twice the speed. That is why everybody wants to use fewer bits. What does a number lose when it gets fewer
-#   bits?
+# - **The format.** A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. With half the bytes you need about half the
+#   devices, and work that waits for memory can run up to twice as fast. That is why everybody wants to use fewer bits. What does a number lose when
+#   it gets fewer bits?
 # - **The strides.** Tensors are transposed, sliced and reshaped all the time. Which of these operations are free because they change only
 #   the rule, and which ones move every byte?
 
@@ -504,15 +504,15 @@ for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
     print(f"{model_name:<16}" + "".join(row))
 
 # %% [markdown]
-# That is enough to use a model. To train it you also need gradients and an optimizer, and these need more digits than the weights
-# (`13_memory_of_a_step`, `14_mixed_precision`).
+# That is enough to use a model. To train it you also need gradients and the state of an optimizer, and the optimizer needs more digits than the
+# weights have here (`13_memory_of_a_step`, `14_mixed_precision`).
 #
 # ## Tomorrow's script
 #
-# What would *your* weights lose? This script does not need the workshop. It reads a state dict (`WEIGHTS=model.pt`), or else it uses
-# normally distributed numbers of two thousandths, which are too small for E4M3. For each format it prints the bytes, the error, and the
-# share of weights that became zero. The 8-bit formats appear twice: once with the weights as they are, and once with one scale for each
-# tensor. Integers in the state dict (counters, positions) are no weights, and a tensor of zeros has no relative error: both are left out.
+# What would *your* weights lose? This script does not need the workshop. It reads a state dict (`WEIGHTS=model.pt`), or else it uses normally
+# distributed numbers with a standard deviation of two thousandths, many of which are too small for E4M3. For each format it prints the bytes, the
+# error, and the share of weights that became zero. The 8-bit formats appear twice: once with the weights as they are, and once with one scale for
+# each tensor. Integers in the state dict (counters, positions) are not weights, and a tensor of zeros has no relative error: both are left out.
 # `--save` writes the cell to a file.
 
 # %% tags=["script"]

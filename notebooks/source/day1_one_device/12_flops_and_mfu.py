@@ -3,8 +3,8 @@
 #
 # - **You need** `00_welcome` (what a rank is); a training step in PyTorch.
 # - **It takes** 40 minutes to read and try, under half a minute to run.
-# - **What runs where:** counting and timing run here, with the same cells on CPU or GPU. The last part is arithmetic about clusters, and we
-#   compare its results with published runs.
+# - **What runs where:** counting and timing run here, with the same cells on CPU or GPU. The part about large runs is arithmetic, and we compare its
+#   results with published runs. The tables at the end were measured on an H200 and stored.
 # - **Model and text:** `TINY`, the small Llama that the lessons of days 1 to 5 share, on its text, Python's reference manual. For one
 #   measurement we also make it four times as wide, so that its matrix products are larger.
 # - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
@@ -155,8 +155,8 @@ assert backward_flops - 2 * forward.flops in (0, num_tokens * LAYERS * core / 2)
 # - The **embedding** has parameters but costs no FLOPs, because a look-up is not a product. (The output head is a product, and it counts.)
 # - The **attention core** costs FLOPs but has no parameters. For each token, its cost grows with the length of the sequence: $4sh$ a layer.
 #
-# In a large model with short sequences, both effects are small. Here they are not small, because `TINY`'s sequences are four times as long
-# as the model is wide.
+# In a large model with short sequences, both effects are small. Here they are not small: the embedding holds an eighth of `TINY`'s parameters, and
+# the sequences are four times as long as the model is wide.
 #
 # Backward is a little more than twice forward. The fused attention kernel does not store its scores, because their size is quadratic in the
 # sequence length. Instead it **computes them again** when backward needs them (Dao et al., 2022). That is one more product of the attention
@@ -576,9 +576,9 @@ assert abs(on_paper.days - by_hand) < 0.5
 beside("days", calculated=by_hand)
 
 # %% [markdown]
-# The answer is 144 days, a season. Now suppose that the last trillion tokens come in sequences of 131,072, so that the model learns to read
-# long texts, and that half of the peak is still reached. How many days does this last fifteenth of the tokens take? Your two functions can
-# tell you.
+# The answer is 144 days, nearly five months: of the three choices, "a season" is the nearest. Now suppose that the last trillion tokens come in
+# sequences of 131,072, so that the model learns to read long texts, and that half of the peak is still reached. How many days does this last
+# fifteenth of the tokens take? Your two functions can tell you.
 #
 # Note what is counted. The 144 days were for the weights alone, at 6 FLOPs a parameter and token. `train_flops` adds the attention core,
 # which is 15 % at 8,192 tokens. So 14 trillion tokens now take longer than 15 trillion did before:

@@ -39,9 +39,9 @@ for name, params in [("7B", 7e9), ("13B", 13e9), ("70B", 70e9), ("GPT-3", 175e9)
     print(f"{name:<10} {4 * params / 1e9:>7,.0f} GB {2 * params / 1e9:>7,.0f} GB")
 
 # %% [markdown]
-# Two units of memory are in use, and they differ by 7 %. A **GB** is $10^9$ bytes; disks and model files are measured in it. A **GiB** is
-# $2^{30}$ bytes; PyTorch's error messages and `nvidia-smi` count in powers of two. On an H100 "of 80 GB" a program can use 79.1 GiB. From
-# here on, sizes that have to fit into memory are in GiB.
+# Two units of memory are in use, and they differ by 7 %. A **GB** is $10^9$ bytes; disks and model files are measured in it. A **GiB** is $2^{30}$
+# bytes; PyTorch's error messages and `nvidia-smi` count in powers of two. On an H100 "of 80 GB" a program can use 79.1 GiB. From here on, most sizes
+# that have to fit into memory are in GiB, but some are round numbers in GB, so look at the unit.
 #
 # ## What training adds: state
 #
@@ -319,9 +319,9 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 ...
 
 # %% [markdown]
-# **Two: by rehearsal.** `rehearse` runs the same function in a process of its own, on *fake* tensors: they have a shape and a type, but no
-# bytes. It records every allocation. No model of the code is involved, so nothing that the code does can be forgotten. There is one limit:
-# this rehearsal runs the kernels of the CPU. Where a GPU would choose a different kernel, it may need a different amount of memory.
+# **Two: by rehearsal.** `rehearse` runs the same function in a process of its own, on *fake* tensors: they have a shape and a type, but no bytes. It
+# records every allocation. No formula stands in for the code, so nothing that the code does can be forgotten. There is one limit: this rehearsal runs
+# the kernels of the CPU. Where a GPU would choose a different kernel, it may need a different amount of memory.
 
 # %%
 from workshop.rehearse import rehearse
@@ -549,8 +549,8 @@ assert needed > 1.3 * seven_expected.capacity
 assert step_bytes(llama.num_params) * 3 / 4 > 0.9 * seven_expected.capacity
 
 # %% [markdown]
-# This answers the question at the top. The weights and the two moments alone take nearly the whole device. The activations of one single
-# sequence would take another half. The gradients do not exist yet at this peak, but they would take a third.
+# This answers the question at the top. The weights and the two moments alone take nearly the whole device. The activations of a single sequence would
+# take half a device more. The gradients do not exist yet at this peak, but they would take a third.
 #
 # ## A slider that decides
 #
@@ -563,9 +563,10 @@ assert step_bytes(llama.num_params) * 3 / 4 > 0.9 * seven_expected.capacity
 ...
 
 # %% [markdown]
-# Move `seq_len` and `recompute`, and watch which part grows. The title shows what the driver would report, which is more than the bytes of
-# the tensors (see *On a GPU*). It also shows a range, because the formula is not exact: in eight of ten cases the real need lies inside
-# this range. (Without widgets you see only the first picture. The answer follows below.)
+# Move `seq_len` and `recompute`, and watch which part grows. The title shows what the driver would report, which is more than the bytes of the
+# tensors (see *On a GPU*). It also shows a range: in eight of ten cases, the real need of a program that nobody has described to the predictor lies
+# inside it. (The range is wide because it has to hold for other people's programs. For our own code, the formula is much closer, as you see in this
+# lesson.) (Without widgets you see only the first picture. The answer follows below.)
 
 # %%
 from workshop.jupyter.widgets import memory_explorer
@@ -773,7 +774,7 @@ assert idle[3_000, 5_000] > idle[5_000, 5_000] + 80 * 2**20
 # In the first case, the second batch of 5,000 rows reuses the blocks of the first batch. In the second case, the blocks for 3,000 rows are
 # too small for 5,000 rows, so they stay reserved but unused.
 #
-# If you have to find out what holds the memory on a GPU, record it. This takes three calls. The last one ends the recording, which costs
+# If you have to find out what holds the memory on a GPU, record it. This takes three calls. The last one ends the recording, because recording costs
 # time with every allocation. A web page then draws the recorded file (https://pytorch.org/memory_viz):
 
 # %%
@@ -792,8 +793,8 @@ else:
 # %% [markdown]
 # ## The same on 8 and on 64 GPUs
 #
-# Korthikanti et al. measured recomputation on A100s: a 22B model on 8 of them and GPT-3 on 64, with tensor parallelism over $t = 8$ ranks.
-# This is what a layer then keeps (their table 2), in bytes for each of the $s\,b\,h$ values:
+# Korthikanti et al. measured recomputation on A100s: a 22B model on 8 of them and GPT-3 on 64, with tensor parallelism over $t = 8$ ranks (each
+# matrix is cut into $t$ parts, one for each rank). This is what a layer then keeps (their table 2), in bytes for each of the $s\,b\,h$ values:
 #
 # | | |
 # |---|---|
@@ -922,8 +923,8 @@ show.recorded_run("13_memory_of_a_step")
 # - Training with AdamW takes **16 bytes a parameter**, in fp32 and in mixed precision. 7B: 26 + 26 + 52 = 104 GiB.
 # - Activations come on top. They grow with the micro-batch and the sequence. From the second step on, the peak is where forward turns to
 #   backward. A longer sequence makes a new peak.
-# - **Accumulation** cuts the batch, so fewer activations exist at once; it costs no FLOPs. **Selective** recomputation discards what is
-#   cheap to compute (the paper discards the attention core). **Full** recomputation keeps only the layers' inputs, and costs a third more.
+# - **Accumulation** cuts the batch, so fewer activations exist at once; it costs no FLOPs. **Selective** recomputation discards what is cheap to
+#   compute (the paper discards the attention core). **Full** recomputation keeps only the layers' inputs, and costs up to a third more FLOPs.
 # - None of these reduces the state. If the state does not fit, ranks must share it.
 # - You can know the peak before you rent: from a formula to a few percent, from a rehearsal almost to the byte.
 # - On a GPU, allocated < reserved < used. If you run out of memory although enough is free, that is fragmentation. What is reserved depends

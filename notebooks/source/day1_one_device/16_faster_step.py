@@ -6,8 +6,9 @@
 # - **What runs where:** everything runs here, on a CPU or unchanged on a GPU. For features that only a GPU has (pinned memory, a
 #   flex_attention that skips blocks) the code checks the device. One kernel needs the package `triton`, which comes with PyTorch for
 #   CUDA.
-# - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the slow parts. The text is
-#   Python's reference manual, cut into paragraphs, because their different *lengths* also cost time.
+# - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the slow parts. (The tokens are still
+#   bytes. The other words never occur; they only make the loss as costly as in a larger model.) The text is Python's reference manual, cut into
+#   paragraphs, because their different *lengths* also cost time.
 # - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [17_profile_and_monitor](17_profile_and_monitor.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -453,9 +454,9 @@ class TiledAttention(PlainAttention):
 
 
 # %% [markdown]
-# (In this model two query heads share a key, which `enable_gqa` tells PyTorch. No tiled GPU kernel supports that in fp32: FlashAttention
-# requires 16 bits, and the other tiled kernel requires as many key heads as query heads. PyTorch would then use plain attention without a
-# warning. So on a GPU, the code gives each query head a copy of its key.)
+# (In this model two query heads share one head of keys and one of values, and `enable_gqa` tells PyTorch so. No tiled GPU kernel supports that in
+# fp32: FlashAttention requires 16 bits, and the other tiled kernel requires as many key heads as query heads. PyTorch would then use plain attention
+# without a warning. So on a GPU, the code gives each query head its own copy of the keys and values.)
 
 # %%
 # %%guess scores --unit MiB
@@ -877,9 +878,9 @@ for what, ours, theirs in (
     assert abs(ours / 2**20 / theirs - 1) < 0.003
 
 # %% [markdown]
-# The first and the third agree to 0.3 %. The factor of six in the second is taken from their figure, not predicted: the plain loss holds
-# several copies of the logits at the same time, some of them in fp32. So in a model of two billion parameters, the loss alone needs 24
-# GB, for numbers that nobody looks at afterwards.
+# The first and the third agree to 0.3 %. The factor of six in the second is taken from their figure, not predicted: the plain loss holds several
+# copies of the logits at the same time, some of them in fp32. So in a model of two billion parameters, the loss alone needs more than 23 GiB, for
+# numbers that nobody looks at afterwards.
 #
 # Now we use the new loss in our script:
 
@@ -905,8 +906,9 @@ for name in ("slow", "loss in chunks"):
 assert data_share["slow"] < data_share["loss in chunks"]
 
 # %% [markdown]
-# The server is as slow as before. But its share has grown, because the rest has shrunk (on a CPU, from a small part of the step to a
-# large one). This is Amdahl's law, and it is the reason to look again after each fix.
+# The server is as slow as before. A step now takes longer to fetch its data, because three packed rows hold more paragraphs. But above all the share
+# of the data has grown because the rest has shrunk (on a CPU, from a small part of the step to a large one). This is Amdahl's law, and it is the
+# reason to look again after each fix.
 #
 # `num_workers=2` starts two processes that fetch data while the model computes. With `persistent_workers=True` they are kept from one epoch to
 # the next, and not started again. On a GPU, add two options: `pin_memory=True` puts batches where the GPU can fetch them by itself, and with
@@ -930,10 +932,10 @@ print(f"measured {speed('workers'):,.0f} tokens/s")
 # %% [markdown]
 # ## Fix the optimizer, and look less often
 #
-# Two items are left on the list: AdamW as a loop over tensors (the fused version is in lesson 15), and `watch`. We leave out `watch`. (If
-# you want to monitor the gradients, compute the norm of all of them with one call of `nn.utils.clip_grad_norm_`, which stays on the
-# device, and print it every hundred steps.) In kernels and waits this means (the slow script was counted with one row, the mended
-# one with a packed batch, for whose loss it hands over some kernels per chunk):
+# Two items are left on the list: AdamW as a loop over tensors, and `watch`. We use the fused AdamW of lesson 15, and we switch `watch` off. (If you
+# want to monitor the gradients, compute the norm of all of them with one call of `nn.utils.get_total_norm`, or, if you clip anyway, keep what
+# `nn.utils.clip_grad_norm_` returns. Both stay on the device. Print the norm every hundred steps.) In kernels and waits this means (the slow script
+# was counted with one row, the mended one with a packed batch, for whose loss it hands over some kernels per chunk):
 
 # %%
 packed = tuple(one.to(device) for one in small)

@@ -79,9 +79,9 @@ def slow_batches(text, encode, starts):
 # name in PyTorch's trace. (In Nsight Systems you see a name if you open an NVTX range. You use `torch.cuda.nvtx.range(name)` in the same
 # way.)
 #
-# Two details decide whether such a clock tells the truth on a GPU. First, it must **synchronise** before it stops, because the GPU still
-# computes while Python continues. Second, the loss stays on the device, as a tensor. Calling `loss.item()` in each step would wait for
-# the GPU, and so slow down what we want to measure.
+# Two details decide whether such a clock tells the truth on a GPU. First, it must **synchronize** before it stops, because the GPU still computes
+# while Python continues. Second, the loss stays on the device, as a tensor. Calling `loss.item()` in each step would wait for the GPU, and so slow
+# down what we want to measure.
 
 
 # %%
@@ -436,13 +436,13 @@ Picture(figure, words)
 # The FLOPs agree with the paper's to within a few hundredths of a percentage point. (The element-wise share is so small that it depends
 # on what one counts as a FLOP. We get twice the paper's value.)
 #
-# The time does not follow the FLOPs, neither here nor in the paper. Operators with 0.2 % of the FLOPs took 39 % of the time in the paper,
-# and many times their share of the FLOPs on this page. For each number that they move, they compute only a few operations (in
-# `12_flops_and_mfu`: left of the ridge). So never derive times from FLOPs. Measure them.
+# The time does not follow the FLOPs, neither here nor in the paper. Operators with 0.2 % of the FLOPs took 39 % of the time in the paper, and many
+# times their share of the FLOPs on this page. For each number that they move, they perform only a few operations (in `12_flops_and_mfu`: left of the
+# ridge). So never derive times from FLOPs. Measure them.
 #
-# How this time is divided between the two kinds is a different matter. Compare normalisation with the element-wise operators, here and in
-# the paper. The paper measured another machine, a larger batch, and the kernels of PyTorch in 2020. This page cannot tell which of these
-# differences counts most, so do not carry such shares over to your machine either.
+# How the time of these operators is divided between normalization and element-wise operators is a different matter. Compare the two, here and in the
+# paper: their order is reversed. The paper measured another machine, a larger batch, and the kernels of PyTorch in 2020. This page cannot tell which
+# of these differences counts most, so do not carry such shares over to your machine either.
 #
 # ### Exercise: how long was it idle?
 #

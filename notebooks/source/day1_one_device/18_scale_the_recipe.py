@@ -5,9 +5,9 @@
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on a CPU or unchanged on a GPU. Three sweeps that take minutes are stored as records, made
 #   by `benchmarks/scale_the_recipe.py`; next to each of them, a shorter run is live.
-# - **Model and text:** `TINY` on Python's reference manual, 32 to 256 wide and 2 to 16 layers deep, because the question is how models
-#   grow. Its heads have 8 dimensions here, so that the narrow models have several heads. The scaling law needs more text than the manual
-#   contains, and trains on the State of the Union addresses.
+# - **Model and text:** `TINY` on Python's reference manual, 16 to 256 wide and 2 to 16 layers deep, because the question is how models grow. Its
+#   heads have 8 dimensions here, so that the narrow models have several heads. The scaling law needs more text than the manual contains, and trains
+#   on the State of the Union addresses.
 # - **Links:** before this [17_profile_and_monitor](17_profile_and_monitor.ipynb), after it [21_collectives](../day2_data_parallel/21_collectives.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -62,12 +62,13 @@ def recorded(name):
 # %% [markdown]
 # ## How the weights begin
 #
-# Each number of a matrix's output is a sum of $d$ products. If inputs and weights are independent, the variances of these products add up
-# to $d \cdot \sigma^2$ times the variance of the input. So the output is as large as the input if $\sigma = 1/\sqrt{d}$, at every width.
-# (Many models start with 0.02, which is $1/\sqrt{2500}$: it suits only one width.)
+# Each number of a matrix's output is a sum of $d$ products. If inputs and weights are independent and the weights have the standard deviation
+# $\sigma$, the variances of these products add up to $d \cdot \sigma^2$ times the variance of the input. So the output is as large as the input if
+# $\sigma = 1/\sqrt{d}$, at every width. (Many models start with 0.02, which is $1/\sqrt{2500}$: it suits only one width.)
 #
-# The depth matters as well. Every layer *adds* to the residual stream, which starts with mean square 1 (that of the embedding). The MLP
-# adds the mean square of $\mathrm{silu}(a) \cdot b$, with $a$ and $b$ standard normal. We can compute this number:
+# The depth matters as well. Every layer *adds* to the residual stream (the vector of each position, which runs through all layers). It starts with
+# mean square 1, that of the embedding. The MLP adds the mean square of $\mathrm{silu}(a) \cdot b$, with $a$ and $b$ standard normal. We can compute
+# this number:
 
 # %%
 grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
@@ -421,8 +422,9 @@ figure.legend(loc="outside right upper", frameon=False)
 Picture(figure, "a range test: the loss falls until the rate is 0.01, then it is level")
 
 # %% [markdown]
-# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so the place of its minimum is partly chance: look how
-# far other seeds move it. At its minimum the rate is already too large. Take a third of it, or less, as the peak of a schedule.
+# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so the place of its minimum is partly chance: look how far other
+# seeds move it. As a rule, the rate at the minimum is already too large, so one takes a third of it, or less, as the peak of a schedule. (It is a
+# rule of thumb: with one of our seeds, the minimum lies below the best rate of the sweep.)
 #
 # The answer is rough, but it costs one run instead of nine. It gives the order of magnitude of the sweep's 0.032, and with some seeds not
 # even that.
@@ -484,9 +486,9 @@ assert abs(sum(final["1cycle"]) - sum(final["no way up"])) < 3 * 0.15  # about e
 beside("cycle", measured=min(("constant", "1cycle"), key=lambda way: sum(final[way])))
 
 # %% [markdown]
-# With a rise and a fall, a peak that is far too large as a constant rate does less harm. This is the benefit of the schedule: the rate
-# does not have to be exactly right. (This says nothing about the *best* rate. The longer runs of the scaling law below all end in a
-# decay.)
+# With a rise and a fall, a peak that is far too large as a constant rate does a little less harm in the mean of three seeds, though not with every
+# seed. The schedule is forgiving, but it does not replace a good rate. (This says nothing about the *best* rate. The longer runs of the scaling law
+# below all end in a decay.)
 #
 # What does the warm-up contribute by itself? Compare 1cycle with the line without a rise, and look how far apart the seeds of one line
 # are. Three seeds of a hundred steps cannot tell what a warm-up is worth.
@@ -566,9 +568,9 @@ beside("noise_grows", measured="grows")
 #
 # ## Does it predict anything?
 #
-# If the noise scale is the **critical batch size** $B_\text{crit}$, a batch of $B$ should need $S_\text{min} (1 + B_\text{crit} / B)$
-# steps to reach the same loss. The next cell counts the steps to a loss of 3.0, which is reached within those first steps, at four batch
-# sizes. For each of them it takes the better of two rates.
+# If the noise scale is the **critical batch size** $B_\text{crit}$, a batch of $B$ should need $S_\text{min} (1 + B_\text{crit} / B)$ steps to reach
+# the same loss. The next cell counts the steps to a loss of 3.0 at four batch sizes. (The run above, with 16 sequences a step, is at about this loss
+# after its first twenty steps, so we compare with the noise scale of steps 0 to 20.) For each of them it takes the better of two rates.
 
 # %%
 TARGET, held = 3.0, next(TextBatches(32, 64).step(200, device))  # pages not trained on
@@ -958,10 +960,10 @@ assert abs(error_of(free[1], law["seeds"])) > abs(together)
 assert 0.02 < error_of(laws["refitted"], law["seeds"]) < 0.03
 
 # %% [markdown]
-# The fitted exponents are closer to the five runs, as always when a fit has more freedom, but farther from the sixth. To fit exponents
-# you need runs over orders of magnitude, and even Chinchilla's own exponents were off: Besiroglu et al. (2024) fitted the same runs again,
-# and found 0.35 and 0.37. With these (`refitted`), our prediction is off by between two and three percent. So "within two percent" depends
-# on the exponents that we took. A held-out run shows you such errors.
+# With the fitted exponents the law comes closer to the five runs, as always when a fit has more freedom (so little that the rounded numbers may not
+# show it), but it is farther from the sixth. To fit exponents you need runs over orders of magnitude, and even Chinchilla's own exponents were off:
+# Besiroglu et al. (2024) fitted the same runs again, and found 0.35 and 0.37. With these (`refitted`), our prediction is off by between two and three
+# percent. So "within two percent" depends on the exponents that we took. A held-out run shows you such errors.
 #
 # But a held-out run can do this only once. When we made this lesson, we first fitted the exponents. They missed the sixth run, so we took
 # the published ones. This means that we chose the exponents after seeing the sixth run, and it can no longer test them. After that
@@ -1045,10 +1047,10 @@ draw(24.75)
 #
 # ## At scale: what does it cost?
 #
-# The cost of a recipe can be predicted better than its quality: it is six FLOPs for each parameter and token, divided by the rate that
-# the machine reaches. The next table compares predictions for Llama's runs with the GPU hours that were published. The package predicts
-# them from the shape, the tokens and one published rate. The column `rate` shows where this rate comes from: for the 65B and the 405B
-# from the run itself, and for the others from the share of the peak (MFU) that the 65B reached:
+# The cost of a recipe is simpler to calculate than its quality, although not more exact: it is six FLOPs for each parameter and token, divided by the
+# rate that the machine reaches. The next table compares predictions for Llama's runs with the GPU hours that were published. The package predicts
+# them from the shape, the tokens and one published rate. The column `rate` shows where this rate comes from: for the 65B and the 405B from the run
+# itself, and for the others from the share of the peak (MFU) that the 65B reached:
 
 # %%
 from workshop.predict.published_runs import reproduce, reproduced_table
@@ -1172,11 +1174,12 @@ show.recorded_run("18_scale_the_recipe")
 #   depth.
 # - Adam's steps add up over the width. Under µP the rates of the matrices fall with the width, so that activations move equally far and
 #   the best rate stays where it was tuned.
-# - A coordinate check takes seconds. A range test is one run. 1cycle tolerates a peak that is too large as a constant rate.
+# - A coordinate check takes seconds. A range test is one run. 1cycle makes a peak that is too large a little less harmful than it is as a constant
+#   rate.
 # - Two gradient norms give the noise scale, and so, roughly, the batch size beyond which samples are wasted. It grows during training.
 # - Muon over ranks: distribute whole matrices, and broadcast the results. The outcome is equal to that of one process.
-# - A law fitted to small runs predicts a larger one. You only know whether it does if you hold out a run. The cost is easier to predict:
-#   six FLOPs for each parameter and token.
+# - A law fitted to small runs predicts a larger one. You only know whether it does if you hold out a run. The cost needs no such fit: six FLOPs for
+#   each parameter and token, and the rate that the machine reaches.
 #
 # Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks send to each other.
 #

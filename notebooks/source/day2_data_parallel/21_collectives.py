@@ -152,9 +152,9 @@ assert totals == [30.0, 30.0, 70.0, 70.0]
 # - The first N - 1 steps **add**: after them, each rank has the full sum of one chunk.
 # - The next N - 1 steps **hand out** the sums: after them, every rank has all the chunks.
 #
-# The next cell shows the first half. It starts each send together with the matching receive, in one `batch_isend_irecv`. This matters on
-# GPUs: NCCL carries out a rank's calls one after the other, so if every rank sent first and received afterwards, every rank would be
-# waiting for another rank to receive.
+# The next cell shows the first half. It starts the send and the receive of a step together, in one `batch_isend_irecv`. This matters on GPUs: NCCL
+# carries out a rank's calls one after the other, so if every rank sent first and received afterwards, every rank would be waiting for another rank to
+# receive.
 
 # %%
 # %%ranks --into half
@@ -484,8 +484,8 @@ assert clocked[0].added[-1] < clocked[0].exchanged[-1]
 beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 
 # %% [markdown]
-# Both predictions have the right shape: flat while $\alpha$ dominates, and straight once $\beta$ does. In the second prediction, the
-# addition is the smaller part.
+# Both predictions have the right shape: flat while $\alpha$ dominates, and rising in proportion to the size once $\beta$ does. In the second
+# prediction, the addition is the smaller part.
 #
 # On CPUs, as on this page, the prediction from the ping-pong is too low, and the one from exchanges comes close. What takes the time is to
 # send and receive **at the same time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
@@ -573,9 +573,9 @@ show.message_curve(payloads, points, lines)
 # | in PyTorch | always available | with a CUDA build | only if you build PyTorch from source with MPI |
 # | in this workshop | without GPUs | with GPUs | not used |
 #
-# The functions and their meanings are the same. What differs is when a call has *finished*: with NCCL, `all_reduce` returns before the
-# result is there, and the GPU waits for it while Python continues. That is why the cell above calls `torch.accelerator.synchronize()`
-# before it stops the clock.
+# The functions and their meanings are the same. What differs is when a call has *finished*: with NCCL, `all_reduce` returns before the result is
+# there, and the GPU waits for it while Python continues. That is why `fastest`, further above, calls `torch.accelerator.synchronize()` before it
+# stops the clock.
 #
 # ## At scale
 #
@@ -607,9 +607,9 @@ for device, (start, rate) in lines.items():
 assert eight_adapters < predicted < one_adapter / 3
 
 # %% [markdown]
-# The predictor's time is longer than that of the ideal eight rings for two reasons: no network reaches its nominal rate, and the start
-# takes longer the more nodes there are. Your fits come from one node and from four, so they give only the order of magnitude. In
-# every step, the all-reduce takes about a tenth of a second, unless it is hidden behind backward.
+# The predictor's time is longer than that of the ideal eight rings for two reasons: no network reaches its nominal rate, and the start takes longer
+# the more nodes there are. Your fits come from one node and from four, so they give only the order of magnitude. The all-reduce adds about a tenth of
+# a second to every step, unless it is hidden behind backward.
 #
 # ## Tomorrow's script
 #

@@ -228,7 +228,7 @@ beside("drawn", measured=len(together))
 #
 # Without `set_epoch`, every epoch uses the same order. There is no warning about this either.
 #
-# ## Two traps
+# ## Three traps
 #
 # **A mean of means.** Real sequences differ in length, and padding does not count toward the loss. In the next cell, the four ranks have
 # 24, 8, 16 and 16 tokens. If each rank takes the mean over its own tokens, and DDP then takes the mean over the ranks, a token of rank 1
@@ -521,8 +521,8 @@ show.bucket_timeline(seen.events, seen.seconds)
 # The bytes alone would need less time than the bars show, as the next section measures. The rest of a bar is waiting, because here two
 # ranks and the threads that send for them share two cores.
 #
-# (The buckets are a little larger than 2 MiB, because a bucket is closed only when it *reaches* its size. On a GPU, ticks and bars show
-# when work was handed to the device, not when it was done.)
+# (All buckets but the last have 2 MiB or a little more, because a bucket is closed only when it *reaches* its size; the last one holds what is left.
+# On a GPU, ticks and bars show when work was handed to the device, not when it was done.)
 
 # %% tags=["nbval-check-output"]
 sent = [bucket for what, bucket, _, _ in seen.events if what == "sent"]
@@ -556,9 +556,9 @@ def arrivals(sizes, backward, alpha, beta):
 
 
 # %% [markdown]
-# On a CPU the same cores send and compute, so little of the sending can be hidden. A GPU's links send by themselves. We imitate such a
-# link on this machine, a slow one. `register_comm_hook` lets us replace what DDP does with a full bucket: our hook hands the bucket to a
-# second thread, which sleeps for $\alpha + n / \beta$ and then runs the all_reduce. Sleeping does not need a core.
+# On a CPU the same cores send and compute, so little of the sending can be hidden. A GPU's links send almost by themselves. We imitate such a link on
+# this machine, a slow one. `register_comm_hook` lets us replace what DDP does with a full bucket: our hook hands the bucket to a second thread, which
+# sleeps for $\alpha + n / \beta$ and then runs the all_reduce. Sleeping does not need a core.
 
 # %%
 ALPHA, BETA = 0.001, 0.4e9  # seconds per message, bytes per second
@@ -954,9 +954,9 @@ assert min(missed[0.05, 4]) > 0.3, "no seed arrives"
 # rate, it arrives at the same place, as long as the steps are so small that the gradient hardly changes. With large steps the rule breaks
 # down.
 #
-# The rule breaks down early in training, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some
-# batch size no rate helps: the gradient is almost exact, and more samples add nothing to it. With Adam, whose steps do not grow with the
-# gradient, the rule is $\sqrt{N}$ instead of N (Malladi et al., 2022).
+# The rule also fails early in training, where the gradient changes quickly, so one begins with a small rate and raises it over the first epochs
+# (*warm-up*). And beyond some batch size no rate helps: the gradient is almost exact, and more samples add nothing to it. With Adam, whose steps do
+# not grow with the gradient, the rule is $\sqrt{N}$ instead of N (Malladi et al., 2022).
 #
 # **Published** (Goyal et al., ResNet-50 on ImageNet, learning rate 0.1 x batch / 256):
 #
@@ -1101,9 +1101,9 @@ on_four, on_many = (2 * (n - 1) / n * 4e-9 * llama.num_params for n in (4, 100_0
 assert (round(on_four), round(closed_form / 1e9), round(on_many)) == (7, 10, 10)
 
 # %% [markdown]
-# Each rank sends ten gigabytes in each step, whether there are a thousand ranks or a hundred thousand (with four ranks it would be
-# seven). Is there enough time to hide this? Backward has to take as long as the sending, and its time grows with the number of tokens. So
-# the question is **how many tokens a rank processes in a step**:
+# Each rank sends ten gigabytes in each step, whether there are a thousand ranks or a hundred thousand (with four ranks it would be seven). Is there
+# enough time to hide this? Backward has to take at least as long as the sending, and its time grows with the number of tokens. So the question is
+# **how many tokens a rank processes in a step**:
 
 # %%
 from workshop.facts.layout import Layout
@@ -1133,10 +1133,10 @@ assert max(wire) - min(wire) < 1e-4, "the same in each row"
 assert all(0.09 < share < 0.1 for share in slowest.values())
 
 # %% [markdown]
-# The wait for the wire is the same 22.5 ms in each row, so the all_reduce is already hidden behind backward in the first row. Two things
-# cannot be hidden: the last gradients, and the computing time that NCCL's kernels take away. More tokens do not reduce these 22.5 ms, but
-# they make them a smaller share of the step: 13 % with 4,096 tokens, and 2 % with 32,768. Another tenth of the step is spent waiting for
-# the slowest of 1,024 ranks. This is why data parallelism scales so well, and also why it needs a large batch to do so.
+# The wait for the wire is the same 22.5 ms in each row, so the all_reduce is already hidden behind backward in the first row. Two things cannot be
+# hidden: the last gradients, and the computing time that NCCL's kernels take away. More tokens do not reduce these 22.5 ms, but they make them a
+# smaller share of the step: 13 % with 4,096 tokens, and 2 % with 32,768. Another tenth of the step is spent waiting for the slowest of 1,024 ranks.
+# So data parallelism scales well to many ranks, but it needs a large batch to do so.
 #
 # ## Tomorrow's script
 #

@@ -3,9 +3,9 @@
 #
 # - **You need** `22_ddp`.
 # - **It takes** 30 minutes to read and try, half a minute to run.
-# - **What runs where:** everything runs here. `--device-memory` gives each rank a small device, so that you really run out of memory. On
-#   six GPUs or more, or where ranks share one, the same cells run there with a larger cap. The last part rehearses a model of 3 billion
-#   parameters.
+# - **What runs where:** everything runs here. `--device-memory` gives each rank a small device, so that you really run out of memory.
+#   With six GPUs or more, or where all ranks share one GPU, the same cells run on the GPUs, with a larger cap. The last part rehearses a
+#   model of 3 billion parameters.
 # - **Model and text:** not `TINY` but a stack of eight linear layers, fed with random numbers: its bytes can be added up by hand, and a
 #   single number, the width, sets its size. The last part uses a Llama of 3 billion parameters, the same kind of model as `TINY` at full
 #   size.
@@ -71,10 +71,12 @@ print(f"each of the others {on_the_others:,} B")
 
 # %% [markdown]
 # GPU 0 holds the outputs of all copies, so it is full long before the others. The outputs of a language model are its logits. With the
-# vocabulary of Llama 3, the logits of one sequence of 8,192 tokens take 4.2 GB, and with eight GPUs, all eight sets are on GPU 0.
+# vocabulary of Llama 3, the logits of one sequence of 8,192 tokens take 4.2 GB in fp32, and with one such sequence on each of eight GPUs,
+# GPU 0 holds the logits of all eight.
 #
 # There are more disadvantages. The threads share one Python interpreter, which runs only one of them at a time, and `DataParallel` cannot
-# use a second machine. Where there is no GPU, it does nothing at all, without a warning. Here is the real class beside ours:
+# use a second machine. Where there is no GPU, it just calls the model and divides nothing, without a warning. Here is the real class
+# beside ours:
 
 # %%
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
@@ -171,8 +173,8 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 # this happens too soon, the old buckets are still in memory: 4,701 MiB on an H200 where 3,772 are needed (torch 2.11, width 5,504,
 # November 2026). The wait should prevent this, but it has not been tried on a GPU yet.
 #
-# The program first trains one small model without `gradient_as_bucket_view`, to see what the second copy costs. It also computes a
-# checksum of each rank's weights and moments: are they the same, bit by bit?
+# The program first trains one small model without `gradient_as_bucket_view`, to see what the second copy of the gradients, in the
+# buckets, costs. It also computes a checksum of each rank's weights and moments: are they the same, bit by bit?
 
 # %%
 first = -1 if on_gpus else -4  # fewer widths, because each sends gigabytes
@@ -318,8 +320,8 @@ state = {"weights": 4 * P, "gradients": 4 * P, "moments": 8 * P}
 show.replicas(state, ranks=4, cap=CAP)
 
 # %% [markdown]
-# With N ranks, **(N - 1) / N of all memory holds what another rank holds too**. On 1,024 GPUs that is 99.9 %. This is not a mistake in
-# DDP: DDP divides the *data*, and nothing else.
+# With N ranks, **(N - 1) / N of all this memory holds only copies of what the first rank holds**. On 1,024 GPUs that is 99.9 %. This is
+# not a mistake in DDP: DDP divides the *data*, and nothing else.
 #
 # ## The real thing: Llama 3.2 3B on 80 GB
 #
@@ -441,7 +443,7 @@ assert 24 <= ddp_bytes(gpt_2) / 1e9 < 25, "at least 24 GB"
 # %% [markdown]
 # The first example agrees with the formula. In the second, the state fills more than two thirds of a GPU, however many GPUs there are.
 # Whether the remaining 9.6 GB are enough depends on the activations. Recomputing activations (lesson 13) makes room for more tokens, but
-# not for a larger model.
+# the state itself does not shrink: 32 GB are full at 2 billion parameters, even without any activations.
 #
 # ## The way out
 #
@@ -511,7 +513,8 @@ show.recorded_run("23_ddp_limits", share_gpu=True)
 # - In fp32 with AdamW, a DDP rank holds 16 bytes per parameter, or 20 if the buckets are a second copy. Activations come on top.
 # - None of this is divided by the number of ranks. **More ranks make training faster, but they do not make room for a larger model.**
 # - If memory runs out in the first `optimizer.step()`, the moments are the reason.
-# - (N - 1) / N of the memory of a data-parallel group holds copies. Sharding makes use of this memory.
+# - (N - 1) / N of the memory that a data-parallel group uses for weights, gradients and moments holds copies. Sharding makes use of this
+#   memory.
 #
 # Next: [24_zero](24_zero.ipynb). What if nobody keeps everything?
 #

@@ -199,8 +199,8 @@ assert abs(fits[0].held / predicted - 1) < 0.01
 # - **each layer** ("layers");
 # - **every linear map** ("every-linear"): seven in each layer, and the head.
 #
-# Parameters outside all of these units belong to the root, and the root stays gathered for the whole step. Let $P$ be the bytes of all weights, and
-# $R$ the bytes of those in the root. In one step each rank receives (N - 1)/N times
+# Parameters outside all of these units belong to the root, and the root stays gathered from the start of forward to the end of backward. Let $P$ be
+# the bytes of all weights, and $R$ the bytes of those in the root. In one step each rank sends, and receives, (N - 1)/N times
 #
 # $$\underbrace{R + 2\,(P - R)}_{\text{gathers}} + \underbrace{P}_{\text{reduce-scatter}}$$
 #
@@ -595,9 +595,10 @@ assert uneven[2] < 0.6 * uneven[1], "here the second one ahead helps"
 beside("tokens_to_hide", calculated=FLOPS / 50e9)
 
 # %% [markdown]
-# The layer's size cancels: $t = F / \beta$, which is 8,000 tokens here. If the wire is too slow, more prefetch does not help; more tokens a rank or
-# a faster wire do. More prefetch helps where layers take unequal times, as in the last row, where every other layer takes three times as long as
-# its neighbors.
+# The layer's size cancels. With $t$ tokens, a device of $F$ FLOPs per second computes a layer in $2pt / F$ seconds, and a wire of $\beta$ bytes per
+# second gathers it in $2p / \beta$. The two are equal at $t = F / \beta$, which is 8,000 tokens here. If the wire is too slow, more prefetch does not
+# help; more tokens a rank or a faster wire do. More prefetch helps where layers take unequal times, as in the last row, where every other layer takes
+# three times as long as its neighbors.
 #
 # Backward needs more tokens. There the same wire carries a gather of $2p$ bytes and a reduce-scatter of $4p$, if gradients are summed in fp32, while
 # the layer computes $4pt$ FLOPs. Both are hidden from $t = 1.5\, F / \beta$ on. (With recomputation, backward computes $6pt$, and $F / \beta$ is
@@ -671,9 +672,10 @@ Table(("reduced", "gathers", "sums of gradients", "together", "peak", "norm"), r
 #
 # ## Compile, and recompute
 #
-# You choose both for each layer, before it is sharded: `layer.compile()` compiles it, and `recompute` turns on activation checkpointing.
-# `torch.compile` needs a C++ compiler. On GPUs it needs one as well, in addition to Triton. If there is none here, the cell tells you and continues.
-# The first step takes seconds, because the compiler runs in it. To keep that short, `TINY` has one layer here.
+# Both work layer by layer, and you choose them before the model is sharded: `layer.compile()` compiles one layer, and `model.model.recompute = True`
+# turns on activation checkpointing for all layers. `torch.compile` needs a C++ compiler. On GPUs it uses Triton, which calls a C compiler as well. If
+# there is none here, the cell tells you and continues. The first step takes seconds, because the compiler runs in it. To keep that short, `TINY` has
+# one layer here.
 
 # %%
 import os
@@ -868,9 +870,10 @@ with ThreadPoolExecutor(2) as pool:  # side by side
     flat, hybrid = rehearsals
 
 # %% [markdown]
-# We compare the rehearsal with two predictions. The first is the closed form for the traffic: gathers in 2 bytes, the sum of the gradients in 4,
-# and the root gathered once. It needs one detail: `fully_shard` cuts each weight along its first dimension, and 11,008 rows are not divisible by
-# 512, so they are padded to 11,264. The second is `predict_memory`, which computes the peak from formulas alone, without running this program.
+# We compare the rehearsal with two predictions. The first is the closed form for the traffic: gathers in 2 bytes, the sum of the gradients in 4, and
+# the root gathered once. It needs one detail: `fully_shard` cuts each weight along its first dimension, and neither 11,008 nor 32,000 rows are
+# divisible by 512, so they are padded to 11,264 and 32,256. The second is `predict_memory`, which computes the peak from formulas alone, without
+# running this program.
 
 # %%
 from dataclasses import replace
@@ -1004,9 +1007,10 @@ assert abs(far / paper["hybrid"] - 1) < 0.02
 #
 # ## Tomorrow's script
 #
-# This script uses FSDP2 without this workshop: units, mixed precision, accumulation, clipping, and a checkpoint that any number of ranks can load.
-# `torchrun --nproc-per-node 8 train_fsdp.py` runs it. Each rank makes the whole model in the host's memory, and `fully_shard` moves one unit after
-# the other to the GPU. A model that is too large for the host is made on the meta device, as above.
+# This script uses `fully_shard`, also called FSDP2 (FSDP1 is the older class `FullyShardedDataParallel`), without this workshop: units, mixed
+# precision, accumulation, clipping, and a checkpoint that any number of ranks can load. `torchrun --nproc-per-node 8 train_fsdp.py` runs it. Each
+# rank makes the whole model in the host's memory, and `fully_shard` moves one unit after the other to the GPU. A model that is too large for the host
+# is made on the meta device, as above.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_fsdp")

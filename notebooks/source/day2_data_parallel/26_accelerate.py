@@ -196,8 +196,9 @@ print((folder / "FSDP2.yaml").read_text())
 # The comments at the top are as important as the file. **Half of the run is not in the file:** batch, sequence length,
 # optimizer and accumulation are in the script. If you start the script of one run with the file of another, you get no warning.
 #
-# What happens to the file? `accelerate launch` reads it, sets environment variables, and starts torchrun. It does nothing else.
-# In every rank, `Accelerator()` reads the variables again. For FSDP2, the translation from file to variables takes a few lines:
+# What happens to the file? `accelerate launch` reads it, sets environment variables, and, for the three files of this lesson, starts the ranks as
+# torchrun does. (Further down, a file makes it start a single process.) In every rank, `Accelerator()` reads the variables again. For FSDP2, the
+# translation from file to variables takes a few lines:
 
 # %% tags=["nbval-check-output"]
 config = yaml.safe_load((folder / "FSDP2.yaml").read_text())
@@ -300,7 +301,7 @@ assert not differing, differing
 beside("other_losses", predicted="none", measured=" ".join(differing) or "none")
 
 # %% [markdown]
-# All engines agree, to 1e-5. The engine does not decide what is learned. It decides what the training costs:
+# All engines agree, to 1e-5. In fp32, the engine does not decide what is learned. It decides what the training costs:
 
 # %%
 weight_bytes = 4 * parameters
@@ -532,8 +533,8 @@ assert started.returncode == 0
 beside("processes", predicted=2, measured=started.stdout.count("I am rank"))
 
 # %% [markdown]
-# Only one process ran, the exit code is 0, and there was no warning. With a longer script, you would have trained for a night on half of the
-# machine, with half of the batch. Nothing in the script is wrong. But one more line in it would have caught the error,
+# Only one process ran, the exit code is 0, and the output above says nothing about the missing process. With a longer script, you would have trained
+# for a night on half of the machine, with half of the batch. Nothing in the script is wrong. But one more line in it would have caught the error,
 # `assert accelerator.num_processes == 2`, and so would a check of the file:
 
 # %% tags=["nbval-check-output"]
@@ -598,7 +599,7 @@ for letter, text in FILES.items():
 # - **`0`**: Accelerate drops it, and DeepSpeed's default decides. Version 0.19 clips at 1.0; earlier versions did not clip.
 # - **Another number** is passed on.
 #
-# (In a JSON file for DeepSpeed alone, as in lesson 24, `0.0` does mean off.) That is why the files written here always contain a number.
+# (In a JSON file for DeepSpeed alone, as in lesson 24, `0.0` does mean off.) That is why the DeepSpeed files written here always contain a number.
 
 # %% tags=["nbval-check-output"]
 from accelerate import DeepSpeedPlugin
@@ -757,9 +758,9 @@ for name, expected in closed_form.items():
 #
 # This script works without this workshop. On GPUs, `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file. The
 # file above wraps the class `Layer`, so the script uses that name. Plain `torchrun` gives DDP. The assert is the line that was missing above. It
-# compares the number of processes with `RANKS`, a variable that you set and no launcher does: a launcher's own `WORLD_SIZE` would agree with the
-# file even where the file is wrong. If you do not set `RANKS`, the script expects two processes. For eight, run
-# `RANKS=8 torchrun --nproc-per-node 8 train_accelerate.py`.
+# compares the number of processes with `RANKS`, a variable that only you set, and no launcher: a launcher's own `WORLD_SIZE` would agree with the
+# file even where the file is wrong. If you do not set `RANKS`, the script expects two processes. For eight, run `RANKS=8 torchrun --nproc-per-node 8
+# train_accelerate.py`.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_accelerate")
@@ -828,8 +829,8 @@ show.recorded_run("26_accelerate", share_gpu=True)
 #
 # - The engine changes the cost, not the result: in fp32 the same script gave the same 20 losses under all of them. In bf16, ask which weights an
 #   engine updates.
-# - `accelerate launch` turns a file into environment variables and starts torchrun, and nothing more.
-# - Half of a run is in the file, half in the script. `num_processes` counts all machines.
+# - `accelerate launch` turns a file into environment variables and starts processes: as torchrun does, or, for some files, only one.
+# - Half of a run is in the file, half in the script. `num_processes` counts the processes of all machines together.
 # - Wrong configurations fail silently: they run the wrong number of processes, wrap nothing, clip although you did not ask for it, or train weights
 #   that cannot be saved. **Assert what you asked for**, in the script, before the first step.
 # - Write such files from one description, check files that others wrote, and know how much memory they need before you queue a job.

@@ -45,7 +45,7 @@ assert tiny.half()[2].isinf()
 assert torch.allclose(tiny.bfloat16().float(), tiny, rtol=2**-8)
 
 # %% [markdown]
-# The other three ways lose so much that they need a way to make up for it.
+# The next two ways, fewer numbers and one bit, lose so much that they need a way to make up for it.
 #
 # ## Remember what you did not send
 #
@@ -120,8 +120,8 @@ assert np.abs(given - with_memory).max() < 5 < np.abs(given - without)[3].max()
 Picture(figure, "sums of what was given, and of what was sent with memory and without")
 
 # %% [markdown]
-# Nothing is lost. It only arrives late (Karimireddy et al., 2019): the dots stay within 5 of their line. Without memory all three gaps keep
-# growing, and the gap of the 4 is larger than 5 after only four steps.
+# Nothing is lost. It only arrives late (Karimireddy et al., 2019): the dots stay within 5 of their line. Without memory all three gaps keep growing,
+# and the gap of the 4 is larger than 5 after only three steps.
 #
 # ## Two thin matrices
 #
@@ -345,8 +345,8 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 STEPS, WARMUP, H, R, SEEDS = 40, 10, 5, 4, 3
 
 # %% [markdown]
-# In the code, a way is an object with a `model` and a `step`. The next two cells define the functions that all ways share, and the first three
-# ways: DDP with a hook (fp32 and fp16), and PowerSGD with your memory in `LowRank`.
+# In the code, a way is an object with a `model` and a `step`. The next two cells define the functions that all ways share, and the first three ways:
+# DDP (plain for fp32, with a hook for fp16), and PowerSGD with your memory in `LowRank`.
 
 # %%
 # %%ranks
@@ -660,9 +660,9 @@ for name, wire in wires.items():
 assert sum(wires["PowerSGD"]) < 0.4 * sum(wires["fp32"])
 
 # %% [markdown]
-# It does, apart from what else this machine is doing. With each step's bytes and own time we now calculate the clock for any wire, as such a sum.
-# (On a real wire, DDP sends during backward and hides a part; the sum leaves that out.) Move the slider: from which rate on does it no longer matter
-# how much is sent? Each line is the mean of three seeds. The dotted line is the loss that fp32 reaches with every seed after 30 steps.
+# It does, except for the time that other programs on this machine take. With each step's bytes and own time we now calculate the clock for any wire,
+# as such a sum. (On a real wire, DDP sends during backward and hides a part; the sum leaves that out.) Move the slider: from which rate on does it no
+# longer matter how much is sent? Each line is the mean of three seeds. The dotted line is the loss that fp32 reaches with every seed after 30 steps.
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -734,8 +734,8 @@ beside("best_at_10", calculated=best[10].split()[0])
 # ## Where does it pay on a cluster?
 #
 # Compressing takes time, so it helps only where ranks wait for the wire. Tang et al. timed BERT-Large on 64 V100 GPUs: in 16 nodes connected by
-# Ethernet, and in 8 nodes connected by InfiniBand (their table 1, in milliseconds, with fp16 gradients). A signed step is 16 / 1.03 = 15.5 times
-# smaller than an fp16 step. The next cell makes the all_reduce shorter by this factor:
+# Ethernet, and in 8 nodes connected by InfiniBand (their table 1, in milliseconds, with fp16 gradients). As signs, a gradient takes 16 / 1.03 = 15.5
+# times fewer bytes than in fp16. The next cell makes the all_reduce shorter by this factor:
 
 # %% tags=["nbval-check-output"]
 smaller = 16 / (8 * sign_payload(2**30, 64) / 2**30)
@@ -970,12 +970,12 @@ show.recorded_run("27_fewer_bytes", share_gpu=True)
 # ## What to take away
 #
 # - Try 16 bits first: they halve the bytes with one line. Watch the range of fp16, or use bf16.
-# - If you throw much away, you must remember it: **error feedback**. Then nothing is lost, it only arrives late. This is proved for optimizers
-#   that are linear in the gradient. Here PowerSGD worked with Adam all the same.
+# - If you throw much away, you must remember it: **error feedback**. Then nothing is lost, it only arrives late. The theory behind it holds for
+#   optimizers that are linear in the gradient. Here PowerSGD worked with Adam all the same.
 # - **PowerSGD** sends two thin matrices, with plain all_reduces. **Signs** need two phases, all_to_all and all_gather.
 # - **1-bit Adam** freezes the second moment. Most of its bytes are then those of its warm-up.
-# - The plain mean of weights every H steps is **local SGD**. **DiLoCo** adds an outer Nesterov step, which needs many meetings to pay. Both
-#   divide the bytes by H.
+# - The plain mean of weights every H steps is **local SGD**. **DiLoCo** adds an outer Nesterov step, which did not pay in our eight meetings; the
+#   paper has more than a hundred. Both divide the bytes by H.
 # - Count first. Where the wire is hidden behind backward, sending fewer bytes gains nothing.
 #
 # Next: [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb). Cut the model itself.

@@ -3,9 +3,9 @@
 #
 # - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are a matrix of positions x positions.
 # - **It takes** 45 minutes to read and try, half a minute to run.
-# - **What runs where:** everything runs here on four ranks, on the CPU. The same cells are meant for four GPUs, but nobody has tried that yet. On
-#   GPUs, the sequence that one device cannot hold is 16 times longer, because a GPU's allocator reserves 20 MiB at a time and a cap of 30 MiB
-#   would measure only that. The last part rehearses one rank of 256.
+# - **What runs where:** everything runs here on four ranks, on the CPU. The same cells are meant for GPUs too, but no run there has reached its
+#   end yet (see the end of the lesson). On GPUs, the sequence that one device cannot hold is 16 times longer, because a GPU's allocator reserves
+#   20 MiB at a time and a cap of 30 MiB would measure only that. The last part rehearses one rank of 256.
 # - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Where we measure attention by
 #   itself, we use random numbers, because only the sizes matter. The last part uses one layer with the widths of Llama 70B.
 # - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
@@ -273,8 +273,8 @@ for n in (2, 4, 8, 16):
 #
 # ## Run: forward and backward on four ranks
 #
-# `workshop/parallel/context.py` contains both methods, forward and backward, in less than 300 lines. In the ring's backward, the keys and
-# values go around once more, together with their gradients, to which each rank adds. The gradient of a rank's own queries stays on the rank.
+# `workshop/parallel/context.py` contains both methods, forward and backward, in fewer than 300 lines. In the ring's backward, the keys and values
+# go around once more, together with their gradients, to which each rank adds. The gradient of a rank's own queries stays on the rank.
 #
 # The next cell compares both methods with plain attention over the whole sequence, and counts bytes and FLOPs. Positions can be dealt out in
 # order (*contiguous*) or *zigzag*; you will soon see why.
@@ -398,8 +398,8 @@ for name, wanted in predicted.items():
 #
 # ## A whole GPT
 #
-# What else depends on the position? Only the rotary embedding, which turns a key by its place in the *whole* sequence.
-# So `cut_context` changes just two things: each layer gets the attention from above, and the decoder gets its positions.
+# What else depends on the position? Only the rotary embedding, which turns queries and keys by their place in the *whole* sequence. So
+# `cut_context` changes just two things: each layer gets the attention from above, and the decoder gets its positions.
 #
 # Each rank's loss is the mean over its own positions. Here all ranks count equally many targets. So the whole loss is the mean over ranks, and
 # gradients are averaged **just as in data parallelism**. DDP or FSDP over these ranks can do that.
@@ -427,8 +427,8 @@ assert torch.isclose(total / counted, wanted)
 
 # %% [markdown]
 # It is not: a rank with few targets counts as much as the others. (A rank without any would even get NaN.) So if the counts differ, each rank
-# divides the sum of its own losses by the number of targets that count *on all ranks*. Its gradients are then **added up** over the ranks, not
-# averaged.
+# divides the sum of its own losses by the number of counted targets of *all ranks together*. Its gradients are then **added up** over the ranks,
+# not averaged.
 #
 # The next cell trains nothing. It compares the loss and the gradients of four ranks with those of one process:
 
@@ -666,9 +666,9 @@ beside("first_that_fits", measured=fitting[0])
 #
 # ## At scale: 131,072 positions
 #
-# We rehearse one training step of one layer with the widths of Llama 70B in bf16: with the ring as the last of 256 ranks, 512 positions each,
-# and with Ulysses as the last of 64 ranks, 2,048 positions each (64 heads are enough for 64 ranks). This function is a complete program: to
-# start it on real ranks, add your data, a seed, and `.to(device)`.
+# We rehearse one training step of one layer with the widths of Llama 3 70B in bf16. For the ring, we rehearse the last of 256 ranks, with 512
+# positions each, and for Ulysses the last of 64 ranks, with 2,048 positions each (64 heads are enough for 64 ranks). This function is a complete
+# program: to start it on real ranks, add your data, a seed, and `.to(device)`.
 
 
 # %%
@@ -733,8 +733,9 @@ for name, found in rehearsed.items():
     assert averaging == wire_bytes("all_reduce", 2 * weights, world_sizes[name])
 
 # %% [markdown]
-# Again exact to the byte. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. That happens
-# once a step, and DDP hides it behind backward. What attention sends grows with the positions, and every layer sends it.
+# Again exact to the byte. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. That happens once
+# a step, and DDP hides it behind backward. What attention sends grows with the positions, and it is sent again for every sequence of the step.
+# (Both grow with the number of layers; here there is only one.)
 #
 # Can we hide that as well? While one block travels, a rank can compute with the block before it. In bf16, a block of $c$ positions takes
 # $4 c d$ bytes (keys and values of width $d$), and computing with it takes $4 c^2 d$ FLOPs. If a device does $F$ FLOPs a second and its link
@@ -789,8 +790,8 @@ for name, bandwidth in {
 # ring. With all keys at hand, other masks are easy as well, such as a *document mask*: a token sees only the document that it belongs to. Our ring
 # knows only the causal mask.
 #
-# (Your ring hides nothing, because it waits for a block before it attends to it. To hide the messages, start sending the block that you have,
-# attend to it, and only then wait. `_RingAttention` in `workshop/parallel/context.py` does this.)
+# (Your ring hides nothing, because it computes nothing while a block travels. To hide the messages, start sending the block that you have, attend
+# to it, and only then wait. `_RingAttention` in `workshop/parallel/context.py` does this.)
 
 # %% [markdown]
 # ## Tomorrow's script

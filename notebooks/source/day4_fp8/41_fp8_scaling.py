@@ -87,7 +87,7 @@ assert max(largest["inputs x"]) / min(of_dy) > 1e8  # eight powers of ten
 # - **Inputs** are not calm. In one or two layers the largest value is in the thousands, while the median is about a tenth. Such *massive
 #   activations* (Sun et al., 2024) are found in many language models. They are a handful of numbers, here only at the first token.
 # - **Gradients** are tiny. In the lowest layer their median is 14 times the smallest number of E5M2, and in the highest layer it is about that
-#   smallest number itself. There E5M2 has only few digits for them, or none.
+#   smallest number itself. There E5M2 has few digits left for them, or none.
 #
 # ## Predict
 #
@@ -210,8 +210,8 @@ assert worst_y["mx"] > worst_y["tensor"]
 # - **One scale for each tensor** cures both problems. On average it is within half a percentage point of the best method, and for the worst
 #   token it is one to two points behind. This is the benefit of floating point: each number has its own exponent, and
 #   the scale only has to bring the largest number into range.
-# - **Rows and blocks** gain a little more. **MX** loses that gain again, because its scale is a power of two. For the worst
-#   $y$ it is even worse than one scale for each tensor.
+# - **Rows and blocks** gain a little more. **MX** loses that gain again on average, because its scale is a power of two. For the worst $y$ it is even
+#   worse than one scale for each tensor; only for the worst $dx$ does it keep most of the gain.
 # - **The error of $dx$ is 1.7 times the error of $y$** (1.6 by the rule). One of its two operands, dy, is in E5M2, which has one bit of mantissa
 #   less. E5M2 was chosen for its range.
 #
@@ -263,8 +263,9 @@ for how in ("largest to 300", "power of two"):
     )
 
 # %% [markdown]
-# Here and in `quantize` the power of two is rounded *up*, so that no number exceeds 448. The OCP specification rounds it down, as
-# `11_numbers_and_tensors` does, and then clips what exceeds 448.
+# Here and in `quantize` the power of two is rounded *up*, so that no number exceeds 448. The OCP specification, like `11_numbers_and_tensors`, rounds
+# amax itself down to a power of two and maps that power to 256, E4M3's largest power of two; amax then lands between 256 and 512, and what exceeds
+# 448 is clipped.
 #
 # ## One scale for all?
 #
@@ -316,9 +317,9 @@ assert worst["y, one for all"][best["dx"]] > 0.8
 assert worst["y, one for all"][best["y"]] > 0.25
 
 # %% [markdown]
-# The mean hides the problem: on average, $2^{-5}$ works for both $y$ and $dx$. But at every shared scale, some token is lost. At the scale
-# where the worst $y$ is at its best (and still off by more than a quarter), some $dx$ is lost, and the other way round. The best scales for the
-# two are apart by a factor of hundreds.
+# The mean hides the problem: on average, $2^{-5}$ works for both $y$ and $dx$. But at every shared scale, some token is lost. At the scale where the
+# worst $y$ is at its best (and still off by more than a quarter), some $dx$ is lost, and the other way round. The best scales for the two are more
+# than a factor of 100 apart.
 #
 # Micikevicius et al. (section 4.3) did this experiment with a GPT-3 of 1.3 billion parameters, forward only. They put inputs, weights
 # and residuals in E4M3, and compared the best power of two for all of them with one scale for each tensor. We repeat the
@@ -394,9 +395,9 @@ assert max(whole, own_one) < shared_one
 #
 # ## Outliers, one at a time
 #
-# With one scale for each tensor, the outliers of this model do little harm. How large would an outlier have to be to do harm? We make one
-# ourselves: we take normal numbers, 128 x 512, and multiply one **row** or one **column** by larger and larger factors. The picture shows the
-# error of the other rows.
+# With one scale for each tensor, the outliers of this model do little harm. How large would an outlier have to be to do harm? We make one ourselves:
+# we take normal numbers, 128 x 512, and multiply one **row** or one **column** by larger and larger factors. The picture shows the error of all rows
+# but the first (the outlier row). For the outlier column, its own share of the product, which grows with the factor, is left out.
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -442,9 +443,9 @@ for factor, all_zero in ((64, False), (512, True)):  # int8 has equal steps
 # FP8 tolerates an outlier of a few thousand almost without harm. In int8 all steps are equal, so an outlier of a few hundred already rounds
 # all the other numbers to zero.
 #
-# For larger outliers, it matters which numbers share a scale. Scales for rows help against an outlier row but not against an outlier column,
-# because **a column outlier is in every row**. Only scales for blocks along the sum help there. Then one of sixteen blocks is lost
-# and the others are not, which gives an error of $\sqrt{1/16}$, 25 %.
+# For larger outliers, it matters which numbers share a scale. Scales for rows help against an outlier row but not against an outlier column, because
+# **a column outlier is in every row**. Only scales for blocks *along the sum* help there: a row is cut into blocks of neighbors, and the product sums
+# over these neighbors. Then one of sixteen blocks is lost and the others are not, which gives an error of $\sqrt{1/16}$, 25 %.
 #
 # ## When is amax known?
 #
@@ -556,9 +557,9 @@ assert 1.5 < min(gains) <= max(gains) < 1.75
 assert 1.33 < min(gains_of_both) <= max(gains_of_both) < 1.55
 
 # %% [markdown]
-# The data sheet promises a factor of two. A factor of 1.5 to 1.75 is left. If the weights are also rounded in each product, it is
-# 1.4 to 1.5. And this is only one product of three, without anything around it. A product with fewer outputs loses more, because the
-# passes over the inputs do not shrink with the outputs.
+# The data sheet promises a factor of two. Even the products alone gain less than that in this prediction, and the passes over the inputs leave a
+# factor of 1.5 to 1.75. If the weights are also rounded in each product, it is 1.4 to 1.5. And this is only one product of three, without anything
+# around it. A product with fewer outputs loses more, because the passes over the inputs do not shrink with the outputs.
 #
 # So far, these are predictions. What was measured? The next cell reads the record of an H200, whose 8-bit units are those of an H100, for
 # a layer of this model with 28,672 outputs (one of gate and up). A *layer* is forward and backward, with all its rounding.

@@ -27,9 +27,9 @@ from workshop.exercises import beside
 # We use two of SmolLM2's thirty layers, with real weights on real text. Its head has 49,152 tokens and would take nearly
 # all of the time, so we keep only the tokens that occur in the text.
 #
-# There is one more condition. 8-bit units read sizes in multiples of 16. So they cannot run a head for GPT-2's vocabulary of 50,257 tokens.
-# Padded to 50,272, with tokens that never occur, it can run, and many recipes pad for this reason. Others keep the head in 16
-# bits, as we do below, and then no padding is needed. We pad anyway, so that you can try both.
+# There is one more condition. 8-bit units read sizes in multiples of 16. So they cannot run a head for GPT-2's vocabulary of 50,257 tokens. Padded to
+# 50,272, with tokens that never occur, it can run, and many recipes pad for this reason. Others keep the head out of 8 bits, as we do below (ours
+# stays in fp32), and then no padding is needed. We pad anyway, so that you can try both.
 
 
 # %%
@@ -415,7 +415,8 @@ beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 # bits, and that is the prediction next to your guess. (Twelve steps of a small model cannot confirm this number. They only
 # show that the difference is below one percent.)
 #
-# In a single step, FP8 is further from bf16 than fp32 is. In our runs the widest step was off by one to two percent, depending on the machine.
+# In a single step, FP8 is further from bf16 than fp32 is. In our runs the widest step was off by about one percent; the exact number depends on the
+# machine.
 #
 # Without scales, most output gradients of the swapped layers round to zero in E5M2. So these layers hardly learn; only the layers that were
 # not swapped still do.
@@ -486,10 +487,10 @@ assert across.min() > 2 * along.abs().max()
 # **The errors cancel only in part.** The weights are rounded in the same way for every micro-batch, so most of their error is left in the mean. Of the
 # rest, which comes from rounding inputs and gradients, a little more than half is left: these errors are nearly independent.
 #
-# What helps is the **direction** of the error. With plain gradient descent and a small learning rate, a step reduces the loss in proportion to
-# $g \cdot (g + e)$, where $g$ is the gradient and $e$ its error. So only the part of $e$ **along** $g$ counts, and it is a few percent. Most of the
-# error is at a right angle to $g$, and this costs nothing to first order. (AdamW divides each element by its own scale. So this is a picture
-# of it and not a proof.)
+# What helps is the **direction** of the error. With plain gradient descent and a small learning rate, a step reduces the loss in proportion to $g
+# \cdot (g + e)$, where $g$ is the gradient and $e$ its error. So only the part of $e$ **along** $g$ counts, and it is a few percent. Most of the
+# error is at a right angle to $g$, and this costs nothing to first order. (AdamW divides each element by its own scale. So for AdamW this is an
+# intuition, not a proof.)
 #
 # ## The third product
 #
@@ -584,9 +585,9 @@ for name in ("own", "all-reduced"):
     assert min(alike) == 1 if name == "all-reduced" else min(alike) < 0.9
 
 # %% [markdown]
-# One number per weight is enough: the **all-reduced amax**, the largest of all shards. With its own amax, a rank has other codes and another
-# scale, and a weight that is gathered in 8 bits would need the scale of each shard. So libraries all-reduce amax before they round (torchao
-# does so for FSDP's 8-bit all-gather, Transformer Engine within the group that it is given).
+# One number per weight is enough: the **all-reduced amax**, the largest of all shards. With its own amax, a rank that does not hold the largest
+# number has another scale, and many of its codes differ. A weight that is gathered in 8 bits would then need the scale of each shard. So libraries
+# all-reduce amax before they round (torchao does so for FSDP's 8-bit all-gather, Transformer Engine within the group that it is given).
 #
 # ## With a library
 #
@@ -724,10 +725,10 @@ assert len(of_source) == 7
 # All seven predictions are 3 to 10 % too fast. This is only one source, and other runs that the model has not seen may be further off:
 # in `64_plan_a_run`, some predictions are almost a fifth too fast.
 #
-# **Memory does not halve** either. According to the prediction, memory even grows if the 16-bit weights stay and get 8-bit copies next to
-# them, in both layouts that Hopper's units need. (A run at the end of this lesson also measured more memory in FP8.) The inputs
-# that wait for backward do shrink. If you keep the parameters themselves in 8 bits, the copies disappear, and the total is a little below
-# that of bf16.
+# **Memory does not halve** either. According to the prediction, memory even grows if the 16-bit weights stay and get two 8-bit copies next to them,
+# one as it is and one transposed, because Hopper's units need both. (A run at the end of this lesson also measured more memory in FP8.) The inputs
+# that wait for backward do shrink. If you keep the parameters themselves in 8 bits, the copies disappear, and the total is a little below that of
+# bf16.
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -869,7 +870,7 @@ assert 1.4 < faster["torchao, rowwise"] < 1.5
 assert max(times for name, times in faster.items() if "by hand" in name) < 1
 
 # %% [markdown]
-# The product alone is 1.7 to 1.9 times as fast as in bf16. The whole layer is 1.67 times as fast with one scale for each tensor, and 1.42 times
+# The product alone is 1.7 to 1.9 times as fast as in bf16. torchao's whole layer is 1.67 times as fast with one scale for each tensor, and 1.42 times
 # with one for each row.
 #
 # Our own module is *slower* than bf16, although its products run on the same units. The reason is that finding the largest number, dividing,
@@ -899,8 +900,8 @@ show.recorded_run("42_fp8_training")
 # %% [markdown]
 # ## What to take away
 #
-# - The three products of a layer read 8-bit numbers: E4M3 in forward, E5M2 for gradients (or E4M3 with fine scales). Master weights,
-#   sums and everything else keep 16 or 32 bits.
+# - The three products of a layer read 8-bit numbers: E4M3 in forward, E5M2 for gradients (or E4M3, if the scales fit: current ones, or those of small
+#   blocks). Master weights, sums and everything else keep 16 or 32 bits.
 # - The swap works in place: the parameters and the state_dict stay the same.
 # - With scales, the loss stayed **within one percent of bf16**. Without them, gradients vanish.
 # - A gradient in FP8 was off by almost a tenth, mostly at a right angle to the gradient. Errors cancel only in part, because the weights are

@@ -249,9 +249,9 @@ beside(
 #   percent. This error comes from the mantissa's three bits, and is the same for all *normal* numbers, which are those from
 #   $2^{-6}$ up. Below that, E4M3 has equal steps too. This is why the input with one scale is further off than predicted:
 #   its outlier is mapped to 448, and more than half of the other numbers fall below $2^{-6}$.
-# - **int8 depends on its scale**, and the step on paper predicts the error to within 5 %. The weights of a row are of
-#   similar size, and there int8 has more values (255, evenly spaced) than E4M3, so int8 is the better format. If the
-#   scale must reach an outlier, the other numbers are rounded to nothing.
+# - **int8 depends on its scale**, and the step on paper predicts the error to within 5 %. The weights of a row are of similar size, and there the
+#   even steps of int8 are finer than those of E4M3, which spends most of its values on numbers near zero, so int8 is the better format. If the scale
+#   must reach an outlier, the other numbers are rounded to nothing.
 # - In large models, one scale **per column** would save int8's inputs, but this is the one kind of scale that the product
 #   cannot use. (Here one scale per row saves them even better, because this input's outliers are all at the first token,
 #   which is a separate row.)
@@ -392,8 +392,8 @@ if has_torchao:
 #
 # - **dynamic:** from the input itself, when it comes. This takes one more pass over the input, but each token can have
 #   its own scale.
-# - **static:** from the calibration text, once. This is the fastest way, because nothing is left to do at run time. But
-#   the scale is a guess about all text to come.
+# - **static:** from the calibration text, once. This is the faster way, because no scale has to be found at run time: the inputs are only divided and
+#   rounded. But the scale is a guess about all text to come.
 
 # %%
 # %%guess static_int8 --unit %
@@ -600,8 +600,8 @@ assert 0.2 < by_alpha[best] < 0.3
 ...
 
 # %% [markdown]
-# We now write such a cache. It stores codes and scales, and gives attention the numbers that they represent. In
-# transformers, a cache is an object with `update`, so ours is a subclass.
+# We now write such a cache. It stores codes and scales, and gives attention the numbers that they represent. In transformers, attention calls the
+# `update` of a cache object, so ours is a subclass of `DynamicCache` with an `update` of its own.
 
 # %%
 from transformers import DynamicCache
@@ -737,8 +737,8 @@ for name, published in PUBLISHED.items():
         assert abs(twice * ours - theirs) < 0.006
 
 # %% [markdown]
-# With many users, the cache is what counts. Half the cache gives nearly twice the users, and half the weights alone give
-# only a few more. (The calculation leaves out working memory.)
+# With many users, the cache is what counts. Half the cache gives twice the users, and half the weights alone give only a few more. (The calculation
+# leaves out working memory.)
 #
 # ## A model in FP8 only
 #
@@ -907,8 +907,8 @@ once = results["e4m3 W8A8, static"][1]
 assert 0.7 * once < kl < 1.4 * once
 
 # %% [markdown]
-# The weights whose scales had to be shared are now rounded twice. This costs little: the file is about as far from the
-# model as the same choices were with a scale for each matrix (`e4m3 W8A8, static`).
+# The weights whose scales had to be shared are now rounded twice. This costs a little more: the file is somewhat further from the model than the same
+# choices were with a scale for each matrix (`e4m3 W8A8, static`).
 #
 # ## ONNX: the graph in the file
 #
@@ -1207,9 +1207,9 @@ else:
     print("no llama.cpp here: pip install ik-llama-cpp-python")
 
 # %% [markdown]
-# llama.cpp reads the file, and its results are nearly the same. They are not exactly the same, because its kernels
-# multiply Q8_0 weights with inputs that they also round to int8, in blocks of 32. In this case, a format that is called
-# weight-only is in fact W8A8, dynamic, with small blocks.
+# llama.cpp (here its fork ik_llama.cpp) reads the file, and its results are nearly the same. They are not exactly the same, because its kernels
+# multiply Q8_0 weights with inputs that they also round to int8, in blocks of 32. In this case, a format that is called weight-only is in fact W8A8,
+# dynamic, with small blocks.
 #
 # ## Compare
 
@@ -1245,10 +1245,9 @@ beside("decides", measured=max(worst, key=worst.get).removeprefix("weights and "
 # in either format. (We tried int8 weights by row and in blocks, and an int8 cache by head and token. Coarser scales would
 # cost more: the first picture shows it for weights in int8 with one scale.)
 #
-# With the inputs rounded too, the same 8 bits cost from less than a hundredth of a nat to three quarters of a nat. The
-# cost depends on which numbers share a scale: a block of 32 (llama.cpp), a token, or all tokens to come. The files keep
-# what we chose: the folder gives the same numbers to the last bit, and the engine's file is about as far from the model
-# as static E4M3 was.
+# With the inputs rounded too, the same 8 bits cost from less than a hundredth of a nat to three quarters of a nat. The cost depends on which numbers
+# share a scale: a block of 32 (llama.cpp), a token, or all tokens to come. The files keep what we chose: the folder gives the same numbers to the
+# last bit, and the engine's file is a little further from the model than static E4M3 was.
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -1350,7 +1349,7 @@ show.recorded_run("43_fp8_inference")
 #   feature into the weights beforehand.
 # - Static FP8 inputs need one pass over some text. Static int8 inputs stay bad in this model even after smoothing. int8
 #   with one scale per token is about as good as static FP8.
-# - The cache in 8 bits takes half the bytes, and allows nearly twice the users if it is what fills the memory.
+# - The cache in 8 bits takes half the bytes, and allows about twice the users if it is what fills the memory.
 # - Judge by the KL divergence from the model itself. Perplexity over a short text can improve by luck.
 # - A file is finished only when another program's reader has read it and gives your logits.
 #

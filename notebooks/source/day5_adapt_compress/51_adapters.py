@@ -184,8 +184,8 @@ print(f"zero-shot: {zero_shot:.0%} of {len(test)} questions")
 assert 0.15 < zero_shot < 0.5
 
 # %% [markdown]
-# This is better than guessing, but not much better. (The model knows these words, but it was never trained to sort
-# questions by them.)
+# This is better than guessing one of six, which would be right for 17 %, but far from good. (The model knows these words, but it was never trained to
+# sort questions by them.)
 #
 # ## LoRA
 #
@@ -213,8 +213,8 @@ def lora_forward(
 
 
 # %% [markdown]
-# With your function as its forward, LoRA is a module of a few lines. It takes the place of a linear map. (The package has
-# the same module in `workshop/adapt/lora.py`, and also DoRA, which needs one more line.)
+# With your function as its forward, LoRA is a module of a few lines. It takes the place of a linear map. (The package has the same module in
+# `workshop/adapt/lora.py`, and also DoRA, a variant that learns the length of each row of W as a weight of its own; it needs one more line.)
 
 
 # %%
@@ -619,11 +619,11 @@ show.accuracy_by_trained(results, questions=len(test))
 # (Each bar extends two standard errors up and down: $2\sqrt{p(1-p)/100}$ for a share p of a hundred questions. IA3 and
 # LoRA of rank 1 train the same number of weights, so their points are drawn side by side.)
 #
-# How little is enough? The numbers of trained weights differ by a factor of several thousand, and yet all methods learn
-# the task, even eight vectors in front of the text. This experiment cannot decide which method is best: the two best
-# differ by less than two standard errors of their difference. LoRA comes out behind full training here, but it was given
-# only the queries and values, and each method only one learning rate, which was not searched. (Prompt tuning works better
-# the larger the model is: in figure 1 of Lester et al. 2021, it catches up with full training at ten billion parameters.)
+# How little is enough? The numbers of trained weights differ by a factor of several thousand, and yet all methods learn the task, even eight vectors
+# in front of the text. This experiment cannot decide which method is best: the two best differ by less than two standard errors of their difference.
+# LoRA comes out behind full training here. With a hundred questions, this may be chance. LoRA was also given only the queries and values, and each
+# method only one learning rate, which was not searched. (Prompt tuning works better the larger the model is: in figure 1 of Lester et al. 2021, it
+# catches up with full training at ten billion parameters.)
 #
 # ## Compare: memory
 #
@@ -689,8 +689,8 @@ assert abs(more - 2 * 4 * 49_152 * 576) < 0.02 * memory[0].full["peak"]
 # head. The backward pass makes two gradients of that matrix, 113 MB each, and adds them into a third. The prediction
 # counts one of the three.
 #
-# LoRA saves three quarters of the *state*: gradients and moments are gone. It does not save **activations**, because the
-# backward pass still goes through every layer, and it does not save **the frozen weights**. The next lesson makes the
+# LoRA saves three quarters of the *state* (weights, gradients and moments): nearly all gradients and moments are gone. It does not save
+# **activations**, because the backward pass still goes through every layer, and it does not save **the frozen weights**. The next lesson makes the
 # frozen weights smaller.
 #
 # ## At scale
@@ -824,7 +824,7 @@ show.recorded_run("51_adapters")
 # - Below the lowest adapter there is no backward pass, and the forward pass can be computed once.
 # - The scale is **alpha / r**. With AdamW, how far the first step goes then depends on alpha, not on the rank. We
 #   compared ranks at one alpha; at one alpha / r, rank 1 takes smaller steps and learns less.
-# - A rate that suits full training is far too small for an adapter.
+# - The rate that suited full training here was far too small for LoRA in the same twenty steps.
 #
 # Next: [52_qlora](52_qlora.ipynb), which keeps the frozen weights in four bits.
 #

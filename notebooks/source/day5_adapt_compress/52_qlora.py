@@ -49,10 +49,10 @@ print(
 # of the normal distribution* instead, so that more codes lie where there are more weights. A quantile is the number below
 # which a given share of the distribution lies.
 #
-# The two sides of zero are constructed separately, so that zero itself is one of the sixteen numbers. There are eight
-# numbers above zero and seven below, at equal steps of the share. The outermost number cannot be at a share of one,
-# because that quantile is infinite, so it lies half a step inside. At the end, all numbers are divided by the largest.
-# The paper prints the result (appendix E):
+# The two sides of zero are constructed separately, so that zero itself is one of the sixteen numbers. There are eight numbers above zero and seven
+# below. On each side, the shares at which the quantiles are taken are equally spaced. The outermost number cannot be at a share of one, because that
+# quantile is infinite, so it lies half a step inside. At the end, all numbers are divided by the largest. The next cell computes them and compares
+# them with those that the paper prints (appendix E):
 
 # %%
 from statistics import NormalDist
@@ -221,11 +221,10 @@ show.kl_by_bits(by_bits, four_times, {"NF4": (4, harm["4 bits, NF4"])})
 beside("kl_by_bit", predicted=4, measured=by_bits[5] / by_bits[6])
 
 # %% [markdown]
-# Near its lowest point, every smooth curve is a parabola. Therefore **twice the error means four times the KL
-# divergence**. From 8 bits down to 5, the measured points lie on that line. At 3 bits the change is no longer small, and
-# the model is destroyed. Four bits are at the edge, and there the choice of the sixteen numbers matters: NF4 causes less
-# than half the KL divergence of equal steps. (Perplexity over 128 tokens depends partly on luck, as you can see at 5
-# bits.)
+# Near its lowest point, a smooth curve looks like a parabola. Therefore **twice the error means four times the KL divergence**. From 8 bits down to
+# 5, the measured points lie on that line. At 3 bits the change is no longer small, and the model is destroyed. Four bits are at the edge, and there
+# the choice of the sixteen numbers matters: NF4 causes less than half the KL divergence of equal steps. (Perplexity over 128 tokens depends partly on
+# luck, as you can see at 5 bits.)
 #
 # The QLoRA paper finds the same order in models of 125 million to 13 billion parameters (table 2, mean perplexity): equal
 # steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. It also reports that a LoRA trained beside
@@ -276,9 +275,9 @@ beside("packed_megabytes", predicted=expected / 1e6, measured=found / 1e6)
 # %% [markdown]
 # ## Store in four bits, compute in full precision
 #
-# A matrix product needs numbers, not codes. The forward pass therefore unpacks a matrix, uses it and drops it. The
-# backward pass needs the matrix again, for the gradient of x, and unpacks it a second time. If autograd kept the unpacked
-# matrix, we would save nothing:
+# A matrix product needs numbers, not codes. The forward pass therefore unpacks a matrix, uses it and drops it. The backward pass needs the matrix
+# again, for the gradient of x, and unpacks it a second time. If autograd kept the unpacked matrix, we would save nothing. So the next cell writes
+# both passes itself, and keeps only codes and scales:
 
 
 # %%
@@ -529,9 +528,9 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# The predictions are within two percent of the measured peaks. (In *full*, the temporaries are two more tensors as large
-# as the embedding's gradient, see `51_adapters`.) LoRA removed moments and gradients, and QLoRA also shrinks the layers'
-# weights. What remains here is the embedding, which stays in fp32, and the activations.
+# The predictions are within two percent of the measured peaks. (In *full*, the temporaries are two more tensors as large as the embedding's gradient,
+# see `51_adapters`.) LoRA removed moments and gradients, and QLoRA also shrinks the layers' weights. What remains here is the embedding, which stays
+# in fp32, the activations, and temporaries as large as two copies of the logits.
 #
 # ## On two ranks
 #

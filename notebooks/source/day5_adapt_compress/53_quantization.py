@@ -124,10 +124,11 @@ assert most <= 16
 assert error < 0.01
 
 # %% [markdown]
-# A grid like the file's would therefore seem to lose nothing, and asymmetric grids may look better here than on a model
-# that was never rounded. We use **symmetric groups of 64**, which have nothing in common with the file's grid. These
-# weights were rounded once already, and we round them again. That is fair if we compare methods. It does not tell us what 4 bits cost a model that
-# was never rounded. A table from a paper at the end of the lesson answers that question.
+# A grid like the file's would therefore seem to lose nothing, and asymmetric grids may look better here than on a model that was never rounded. We
+# use **symmetric groups of 64**, which differ from the file's grid in size, scale and offset. (A trace of the old grid stays: many weights lie
+# half way between two codes, as you will see.) These weights were rounded once already, and we round them again. That is fair if we compare
+# methods. It does not tell us what 4 bits cost a model that was never rounded. A table from a paper at the end of the lesson answers that
+# question.
 #
 # ## Predict: bytes of a weight
 
@@ -501,8 +502,8 @@ assert gained < 0.5 * (errors[4, 64] - by_gptq), "most of the gain is lost"
 assert abs(on_other["AWQ"] / by_exponent[best] - 1) < 0.05, "AWQ keeps its own"
 
 # %% [markdown]
-# On other text, most of GPTQ's gain is lost: about a fifth of the error stays removed. AWQ fitted one number for each
-# input instead of one for each weight, and it keeps its gain.
+# On other text, most of GPTQ's gain is lost: about a fifth of the error stays removed. AWQ took only the mean size of each input from its text,
+# and fitted a single exponent, where GPTQ fits every weight; it keeps its gain.
 #
 # ## Run: the model
 #
@@ -703,11 +704,10 @@ else:
 # rounded up or down, and that changes the weights behind it. This model has many ties, because its weights already lay on
 # a grid. AWQ first scales the weights, and then hardly any ties are left.
 #
-# Over all 30 layers, our AWQ is within one percent of the library's. Our GPTQ came out 2.8 percent lower, which is no
-# more than GPTQ varies by itself. If each weight is first moved at random by about a thousandth of itself, our own GPTQ
-# goes from 48.52 to 49.79 (`data/measurements/quantization_pairs.json`). The sums of another CPU change it as much, as
-# you saw. We measured a second pair on ten layers with the weights moved in this way, so that there are no ties, and
-# there the two agree.
+# Over all 30 layers, our AWQ is within one percent of the library's. Our GPTQ came out 2.8 percent lower, which is about as much as GPTQ varies by
+# itself. If each weight is first moved at random by about a thousandth of itself, our own GPTQ goes from 48.52 to 49.79
+# (`data/measurements/quantization_pairs.json`). The sums of another CPU change it as much, as you saw. We measured a second pair on ten layers
+# with the weights moved in this way, so that there are no ties, and there the two agree.
 
 # %%
 pairs = json.loads(
@@ -1012,9 +1012,9 @@ assert (
 
 
 # %% [markdown]
-# What about the speed for a single text? Each new token reads all weights once, so the number of tokens a second is at
-# most bandwidth divided by bytes. (Keys and values are read in addition. If the model does not fit on one device, use as
-# many devices as it needs: bytes and bandwidth are then both divided.)
+# What about the speed for a single text? Each new token reads all weights once, so the number of tokens a second is at most bandwidth divided by
+# bytes. (Keys and values are read in addition. The bound is that of one device, whether or not the model fits. It also holds if the layers are
+# spread over devices that work one after another; devices that share each matrix read at the same time, and the bound grows with their number.)
 
 # %% tags=["nbval-check-output"]
 print(
@@ -1254,12 +1254,11 @@ show.recorded_run("53_quantization")
 #
 # - A quantized weight has a code, and its group has a scale: **bits/8 + 2/group bytes a weight**. The largest number of a
 #   group decides how finely all others are rounded.
-# - For weights, 8 bits cost next to nothing. At 4 bits use GPTQ or AWQ; they take minutes, once, and nothing afterwards.
-#   At 3 bits the damage is plain to see. Training through the rounding repairs most of it, for 16 bytes of memory a
-#   weight. First try more text: GPTQ depends on it.
-# - Inputs have outliers: in layer 12, one feature is 29 times as large as the median one, at nearly every position. The
-#   columns of weights differ only by a factor of three. Therefore weight-only quantization is easy, and int8 × int8 is
-#   not.
+# - For weights, 8 bits cost next to nothing. At 4 bits use GPTQ or AWQ; they take minutes to a few hours, once, and little or nothing afterwards.
+#   At 3 bits the damage is plain to see. Training through the rounding repairs most of it, for 16 bytes of memory a weight. First try more text:
+#   GPTQ depends on it.
+# - Inputs have outliers: in layer 12, one feature is large at nearly every position, and its largest value is 29 times that of the median feature.
+#   The columns of weights differ only by a factor of three. Therefore weight-only quantization is easy, and int8 × int8 is not.
 # - Calibrate on text like that of your task, and score on other text.
 # - For each library, find out whether its quantization is real or fake. For each speed-up, find out which kernel and
 #   which hardware gave it.

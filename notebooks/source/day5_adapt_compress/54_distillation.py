@@ -40,10 +40,9 @@ teacher, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=
 # %% [markdown]
 # ## What a teacher adds
 #
-# A label names one word. A teacher gives a probability to every word. These probabilities are **soft targets**. The next
-# cell takes the end of a sentence from Lincoln's address of 1862 and shows which words SmolLM2 expects next. If we divide
-# its logits by a **temperature** T before the softmax, the probabilities come closer to each other. Each bar shows a
-# word's probability as a share of the likeliest word's probability.
+# A label names one word. A teacher gives a probability to every word. These probabilities are **soft targets**. The next cell takes a sentence from
+# Lincoln's address of 1862, without its last word, and shows which words SmolLM2 expects next. If we divide its logits by a **temperature** T before
+# the softmax, the probabilities come closer to each other. Each bar shows a word's probability as a share of the likeliest word's probability.
 
 # %%
 sentence = "The dogmas of the quiet past are inadequate to the stormy"
@@ -502,10 +501,9 @@ for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9,
     print(f"{name:<16} {taught / alone:.2f} times the FLOPs of training alone")
 
 # %% [markdown]
-# "Equal steps" is therefore not the same as "equal FLOPs". A fair comparison gives the student without a teacher as many
-# FLOPs: 1.6 to 4 times as many steps. Above, the teacher won this comparison too, because text was scarce: the run with
-# labels could only read the same pages again. With new text for every step, the teacher may not win. If the teacher's
-# answers can be kept, you pay for them only once.
+# "Equal steps" is therefore not the same as "equal FLOPs". A fair comparison gives the student without a teacher as many FLOPs: 1.6 to 4 times as
+# many steps. Above, the teacher won this comparison too, probably because text was scarce: the run with labels could only read the same pages again.
+# With new text for every step, the teacher may not win. If the teacher's answers can be kept, you pay for them only once.
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -613,8 +611,10 @@ show.recorded_run("54_distillation")
 #   factor T² keeps the gradient's size.
 # - A high temperature means matching logits. Forward KL covers all humps, and reverse KL chooses one.
 # - A student cut from its teacher starts with trained layers. DistilBERT's loss adds labels and hidden states.
-# - At equal steps, the taught student is better. But each of its steps also costs a forward pass of the teacher.
-# - Teacher and student must share a vocabulary; otherwise their probabilities are about different things.
+# - At equal steps, the taught student is better. But each of its steps also costs a forward pass of the teacher, unless the teacher's answers are
+#   kept.
+# - For soft targets, teacher and student must share a vocabulary; otherwise their probabilities are about different things. Training on texts that
+#   the teacher wrote does not need this.
 #
 # Next: [55_pruning](55_pruning.ipynb), a smaller model without a student.
 #

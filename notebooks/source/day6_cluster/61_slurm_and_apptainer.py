@@ -320,9 +320,9 @@ assert [len(set(level)) for level in zip(*above, strict=True)] == levels
 print("the workshop's letter and yours start the same ranks on the same nodes")
 
 # %% [markdown]
-# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not use the same port. It
-# also lies outside the range from which the kernel assigns its own ports. `$on_node` is a few lines of shell that remove variables which srun sets
-# for its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library that finds them in a rank would wait for tasks that do not exist.
+# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not use the same port. Where
+# there is room, it also lies outside the range from which the kernel assigns its own ports. `$on_node` is a few lines of shell that remove variables
+# which srun sets for its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library that finds them in a rank would wait for tasks that do not exist.
 #
 # `$container` is empty at a site without containers. At this center it is the line that Apptainer needs. (The script's version passes more variables
 # of the node in the same way as the GPUs here: the job's number and its threads.)
@@ -361,9 +361,9 @@ print("\n".join(line for line in lines if line.startswith(("export ", "unset "))
 #
 # ### The image
 #
-# Where does the container come from? You write a *definition file*: a base image, the files to copy into it, and the commands that install the
-# rest. Here are the main lines of the workshop's own file, `apptainer.def`. Names in double braces are arguments, and `"$@"` stands for options of
-# pip:
+# Where does the container come from? You write a *definition file*: a base image, the files to copy into it, and the commands that install the rest.
+# Here are the main lines of the workshop's own file, `apptainer.def`. Names in double braces are arguments. In `%post`, `"$@"` stands for options of
+# pip that we leave out here; in `%runscript`, it stands for the words that you type behind the image's name:
 #
 # ```
 # Bootstrap: {{ BOOTSTRAP }}
@@ -426,7 +426,7 @@ print(f"{nodes * gpus} ranks, {1 + 1 + nodes + nodes * gpus} processes")
 
 # %% [markdown]
 # These are the paper's 384 GPUs (Le Scao et al., 2022). Your check would have rejected two things: the port is always 6000, and there is no
-# `--rdzv-id`. Both did no harm, because the run had its nodes to itself, so no other job could be there.
+# `--rdzv-id`. Neither did any harm, because the run had its nodes to itself, so no other job could be there.
 
 # %% [markdown]
 # ### Submit it
@@ -578,8 +578,9 @@ for word in ("Priority", "PartitionTimeLimit", "ReqNodeNotAvail"):
 # ## When it is thrown out
 #
 # Time limits are short if many people share the nodes, and an urgent job may take your nodes. With `--requeue`, Slurm puts your job back into the
-# queue, and later it starts again **from the top of the program**. The program decides whether it continues or starts over: it must look for a
-# checkpoint. `workshop.train` does this, in the folder that the job keeps (`$WORKSHOP_JOB_FILES`).
+# queue if its nodes are taken or fail, and later it starts again **from the top of the program**. At the time limit Slurm only ends the job; the
+# letter has to ask for another start itself, as the one at the end of this lesson does. The program decides whether it continues or starts over: it
+# must look for a checkpoint. `workshop.train` does this, in the folder that the job keeps (`$WORKSHOP_JOB_FILES`).
 #
 # ### Exercise: how many starts?
 
@@ -668,8 +669,8 @@ print([line for line in array.splitlines() if "--array" in line or "--output" in
 # ## Tomorrow's letter, and its script
 #
 # Both work without this workshop. We begin with the program. It looks for its checkpoint when it starts, and saves after each epoch. It also looks
-# for the file that `STOP` names, which the letter creates when the time is nearly up. Only rank 0 looks for this file and then tells the others,
-# because all ranks must stop after the same epoch.
+# for the file that `STOP` names, which the letter creates when the time is nearly up. Every rank looks for this file, but only what rank 0 sees
+# counts: it tells the others, because all ranks must stop after the same epoch.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "tried.pt")

@@ -404,8 +404,8 @@ beside("ranks_with_nan", predicted=4, measured=on_ranks)
 
 # %% [markdown]
 # In step 2 only one box is orange in the left picture, but the whole column is orange in the right one: one sum has carried the value to all ranks.
-# One step later all ranks look alike, and you can no longer find the one to blame. **Look before you reduce**, and note which rank it was.
-# (Gathering one number from each rank costs one message. If you clip gradients, their norm is NaN in the same step; this shows *that* it happened,
+# One step later all ranks look alike, and you can no longer find the one to blame. **Look before you reduce**, and note which rank it was. (Gathering
+# one number from each rank costs one message. If you clip gradients, their norm is infinite or NaN in the same step; this shows *that* it happened,
 # but not *where*.)
 #
 # ### 9. Nothing breaks, and it is wrong
@@ -757,8 +757,8 @@ assert round(printed, 1) == 58.7  # the paper's text says 58.7 % too
 # The counts add up to 419, and 17 of the 18 shares follow from them. One does not: 148 of 419 are not 30.1 %. So the 58.7 % that are often quoted
 # are 64 % by the table's own counts. Check tables with a calculator, even famous ones.
 #
-# Either way, about six out of ten interruptions came from a GPU. To the other ranks such a failure looks like the dead rank of lab 5. Rarer kinds
-# take longer to find: seven hangs whose cause stayed unknown (lab 4), and six cases of silent data corruption, which is lab 9 caused by hardware.
+# Either way, about six out of ten interruptions came from a GPU. To the other ranks such a failure looks like the dead rank of lab 5. Two rarer kinds
+# look like other labs: seven hangs whose cause stayed unknown (lab 4), and six cases of silent data corruption, which is lab 9 caused by hardware.
 #
 # ## Then go on: elastic restart
 #
@@ -767,16 +767,17 @@ assert round(printed, 1) == 58.7  # the paper's text says 58.7 % too
 # again, and the loss equals that of a run without a failure, to the last bit.
 #
 # On **two nodes**, each node's agent notices that a rank died. The agents meet again at the same endpoint, and all ranks start again. If a node is
-# gone for good, torchrun's `--nnodes 1:2` lets the remaining node continue with fewer ranks. Sums are then added in a different order, and losses
-# agree up to rounding (`63`). This notebook does not run that case.
+# gone for good, torchrun's `--nnodes 1:2` lets the remaining node continue with fewer ranks, provided that it is the node at whose address the agents
+# meet (with the c10d rendezvous, that node must not be lost). Sums are then added in a different order, and losses agree up to rounding (`63`). This
+# notebook does not run that case.
 #
 # ## Or go on without it: replicas
 #
-# With a thousand ranks, one dead rank stops all thousand, and all of them repeat the work since the last checkpoint. **torchft** divides the job
-# into replicas. Each replica is a separate launch, with its own ranks and restarts and a whole copy of the weights. In each step the replicas ask a
-# small server, the *lighthouse*, who takes part (a *quorum*). They average gradients over these replicas, and update the weights only if that went
-# well (a *commit*). A replica that is silent for a second counts as dead. A replica that comes back takes weights and optimizer state from a peer,
-# not from a disk.
+# With a thousand ranks, one dead rank stops all thousand, and all of them repeat the work since the last checkpoint. **torchft** divides the job into
+# replicas. Each replica is a separate launch, with its own ranks and restarts and a whole copy of the weights. In each step the replicas ask a small
+# server, the *lighthouse*, who takes part (a *quorum*). They average gradients over these replicas, and update the weights only if that went well (a
+# *commit*). Here a replica that is silent for a second counts as dead; the workshop sets this time, and torchft's own default is five seconds. A
+# replica that comes back takes weights and optimizer state from a peer, not from a disk.
 #
 # Below are three replicas of one rank each. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, while the
 # others are already waiting for its gradients.
@@ -984,10 +985,10 @@ beside("stands_still", predicted=1.0, measured=round(stood, 1))
 #
 # ## Tomorrow's script
 #
-# This program is prepared for such failures, without the workshop. It waits two minutes instead of thirty, and writes its stack when it receives a
-# signal. It looks before it reduces, and skips a step that is not finite. After each epoch it compares the weights and the data of all ranks, and
-# writes a checkpoint beside the last one before it replaces it. `record` passes a rank's traceback to torchrun.
-# `torchrun --max-restarts 3 --nproc-per-node 8 train_guarded.py` starts all ranks again when one dies, and they finish the epochs that are missing.
+# This program is prepared for such failures, without the workshop. It waits two minutes instead of ten (NCCL) or thirty (gloo), and writes its stack
+# when it receives a signal. It looks before it reduces, and skips a step that is not finite. After each epoch it compares the weights and the data of
+# all ranks, and writes a checkpoint beside the last one before it replaces it. `record` passes a rank's traceback to torchrun. `torchrun
+# --max-restarts 3 --nproc-per-node 8 train_guarded.py` starts all ranks again when one dies, and they finish the epochs that are missing.
 
 # %%
 import os

@@ -338,9 +338,9 @@ beside("no_schedule", predicted=3, measured=differs["schedule"])
 # %% [markdown]
 # ## Saved on four, loaded on two, and cut another way
 #
-# The files say which numbers of which *parameter* they contain, but not which rank wrote them. A different set of ranks can therefore read them:
-# each rank asks for the rows it needs. In our example, four ranks save a matrix of ten rows. First we do it by hand: each rank writes its own rows
-# and the number of the first one. Then `dcp` does it, with the same matrix as a *DTensor*, a tensor that knows how it is cut (`25_fsdp`).
+# The checkpoint records where the numbers of each *parameter* are; which rank wrote them does not matter. A different set of ranks can therefore read
+# them: each rank asks for the rows it needs. In our example, four ranks save a matrix of ten rows. First we do it by hand: each rank writes its own
+# rows and the number of the first one. Then `dcp` does it, with the same matrix as a *DTensor*, a tensor that knows how it is cut (`25_fsdp`).
 
 # %%
 by_hand = str(folder / "by_hand")
@@ -424,8 +424,8 @@ show.rows_read([number for _, number in ours], [resharded[r].read for r in range
 beside("files_read", predicted=3, measured=len(resharded[1].read))
 
 # %% [markdown]
-# One of the files is read by both ranks. `dcp` did the same and recorded the same places. It stores them for all parameters in one more file,
-# `.metadata`, so that no rank opens a file that it does not need.
+# One of the files is read by both ranks. `dcp` loaded the same numbers and recorded the same places. It stores them for all parameters in one more
+# file, `.metadata`, so that no rank opens a file that it does not need.
 #
 # Now two ranks load what four ranks saved above, into a model with different weights. `dcp.load` writes into the state that you pass to it; the
 # names and shards of this state say what to read. `set_state_dict` then puts the result into model and optimizer:
@@ -464,8 +464,8 @@ print("every weight and both its moments, to the last bit")
 # %% [markdown]
 # `train(run, folder=...)` does the same, and continues from what it finds in its folder.
 #
-# In the next cells, four ranks with FSDP save after four of eight steps. Then different ranks continue: two ranks with FSDP or DDP, four ranks that
-# cut the model another way, and one process alone.
+# In the next cells, four ranks with FSDP save after four of eight steps. Then the same four ranks continue, and after them others: two ranks with
+# FSDP or DDP, four ranks that cut the model another way, and one process alone.
 
 # %%
 # %%guess on_two --choices bits,rounding
@@ -867,8 +867,8 @@ Table(
 )
 
 # %% [markdown]
-# One rank of 405B holds 300 MB of checkpoint. All ranks together need two seconds at 2 TB/s. A single writer would need 40 minutes, and a job that
-# fails every three hours would keep less than half of its time. This is why every rank writes its own part.
+# One rank of 405B holds 300 MB of checkpoint. All ranks together need about two and a half seconds at 2 TB/s. A single writer would need 40 minutes,
+# and a job that fails every three hours would keep less than half of its time. This is why every rank writes its own part.
 #
 # `64_plan_a_run` explains how often you should save, and where the last column comes from: the best interval is $\sqrt{2 d M}$ for a save of $d$
 # seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one save must end before the next

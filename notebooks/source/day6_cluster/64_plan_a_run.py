@@ -81,7 +81,7 @@ assert abs(a_step - 105) < 1
 beside("bloom_days", predicted=again.days, measured=bloom.days)
 
 # %% [markdown]
-# The prediction is about 105 days of computing, and the calendar says 117. The rest is not a counting error: it contains failures, restarts, and a
+# The prediction is about 106 days of computing, and the calendar says 117. The rest is not a counting error: it contains failures, restarts, and a
 # slow start with small batches. A prediction of pure computing should be *below* the published time, but not far below.
 #
 # Now we predict all runs for which we have facts. For the smaller LLaMAs and for Llama 2 no rate was published. For them we use the share of the
@@ -116,10 +116,10 @@ print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
 
 # %% [markdown]
 # We used only a model's shape, its tokens, and one measured rate. All ten predictions are within 15 %, and half of them are within 8 %. LLaMA-65B
-# comes out to a fraction of a day because its rate was published in tokens per second; this tests only the division. Llama 2 is the real test: no
-# rate was published, and we use one share of the peak, 49 %, from LLaMA-65B. The predictions are too short by 7 to 15 %, which is the side we
-# expect. LLaMA-13B is on the other side. It reached 54 % of the peak, more than the larger LLaMA-65B, so this share is not a constant. (OPT's paper
-# does not say whether its 147 TFLOP/s count recomputation. We read them as hardware FLOPs; as model FLOPs they would give 26 days.)
+# comes out right to within a fraction of a day, because its rate was published in tokens per second; this tests only the division. Llama 2 is the
+# real test: no rate was published, and we use one share of the peak, 49 %, from LLaMA-65B. The predictions are too short by 7 to 15 %, which is the
+# side we expect. LLaMA-13B is on the other side. It reached 54 % of the peak, more than the larger LLaMA-65B, so this share is not a constant. (OPT's
+# paper does not say whether its 147 TFLOP/s count recomputation. We read them as hardware FLOPs; as model FLOPs they would give 26 days.)
 #
 # For 405B the rate is 400 TFLOP/s on 16,384 GPUs. The published hours contain more than the main run: long sequences, annealing, interruptions.
 #
@@ -568,9 +568,9 @@ assert 1 < paid / TOKENS < 1.15
 assert share["Besiroglu", 60] > 1.25
 
 # %% [markdown]
-# Both fits agree on what counts if the model will be used a lot: **every use of the smaller model is cheaper**. By the second fit, Llama's long
-# training is expensive, and it is paid back only after about as many tokens of use as it was trained on. (Both fits are from models of up to 16
-# billion parameters. Use them only to compare models of similar size.)
+# One thing does not depend on the fit, and it is what counts if the model will be used a lot: **every use of the smaller model is cheaper**. By the
+# second fit, Llama's long training is expensive, and it is paid back only after about as many tokens of use as it was trained on. (Both fits are from
+# models of up to 16 billion parameters. Use them only to compare models of similar size.)
 #
 # ## What if?
 #
@@ -622,15 +622,15 @@ Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), 
 #   tokens another axis appears, context.
 # - **A slower network** leads to more pipeline stages, because a pipeline sends least. The run still takes a quarter longer, and over plain Ethernet
 #   more than twice as long.
-# - **A100s** reach a higher share of a lower peak. MFU compares layouts on one device, not different devices. (63 % is what the time model considers
+# - **A100s** reach a higher share of a lower peak. MFU compares layouts on one device, not different devices. (64 % is what the time model considers
 #   possible with today's kernels and the best layout. LLaMA-65B had 49 %; at that share the run would take almost a third longer.)
 #
 # ## Run: rehearse it
 #
-# So far the plan exists only on paper. Before we rent GPUs, we let the program itself run as one rank of 1,024: a rank of the last stage, without
-# data. It uses the plan's layout, with one difference. The planner's engine is Megatron-LM, which sums gradients **once per step** (ZeRO-1). Our
-# engine is FSDP2, which keeps whole weights between forward and backward (`zero=2`). Does this matter? (We rehearse four of the step's 16
-# micro-batches; the program does the same with each.)
+# So far the plan exists only on paper. Before we rent GPUs, we let the program itself run as one rank of 1,024, a rank of the last stage. Its tensors
+# have shapes but no numbers, so they need no memory. It uses the plan's layout, with one difference. The planner's engine is Megatron-LM, which sums
+# gradients **once per step** (ZeRO-1). Our engine is FSDP2, which keeps whole weights between forward and backward (`zero=2`). Does this matter? (We
+# rehearse four of the step's 16 micro-batches; the program does the same with each.)
 #
 # **Predict:** which axis will send the most beyond the plan, and how many times as much?
 
@@ -910,9 +910,9 @@ assert 2 < 2_008 / counted < 2.1
 assert 0 < largest - (27.3 + 27.1) < 1.5
 
 # %% [markdown]
-# The time is the same, because both count the same FLOPs and the script uses the planner's MFU. Two numbers differ a little. The first stage of the
-# plan also holds the embedding, which the script spreads over all stages. And the plan's bubble is nearly twice the script's, because it includes the
-# wait for the last stage, which has as many layers as the others and the head. With hardly any head, the two agree.
+# The time is the same, because both count the same FLOPs and the script uses the planner's MFU. Two numbers differ, one a little and one by much. The
+# first stage of the plan also holds the embedding, which the script spreads over all stages. And the plan's bubble is nearly twice the script's,
+# because it includes the wait for the last stage, which has as many layers as the others and the head. With hardly any head, the two agree.
 #
 # The script asks for 2,008 GPUs for 90 days, a little more than twice what the exercise needs for 180 days with attention counted: the script adds
 # the time that failures cost.
@@ -920,10 +920,10 @@ assert 0 < largest - (27.3 + 27.1) < 1.5
 # %% [markdown]
 # ## What to take away
 #
-# - **Plan what already happened first.** The same formulas give BLOOM 105 days (117 on the calendar), LLaMA-65B 21 days, and Llama 2 70B 1.6 of its
+# - **Plan what already happened first.** The same formulas give BLOOM 106 days (117 on the calendar), LLaMA-65B 21 days, and Llama 2 70B 1.6 of its
 #   1.7 million hours. A plan that cannot do this is a guess.
 # - Ask of every rate: does it count model or hardware FLOPs? Is the peak dense or sparse? Is the embedding counted? The answer can change from 78 to
-#   105 days.
+#   106 days.
 # - Of 210 times that were predicted before anybody had looked at most of the programs, half were off by more than a fifth. Nobody has measured your
 #   run. So measure for a day before you promise a season.
 # - N devices fail N times as often as one. **Save every $\sqrt{2 d M}$ seconds**; the optimum is flat, so a factor of two does little harm.

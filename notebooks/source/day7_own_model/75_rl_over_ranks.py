@@ -6,7 +6,7 @@
 # - **What runs where:** everything runs on two CPU ranks (gloo), and unchanged on GPUs. On a machine with two cores, the times are those of two busy
 #   processes.
 # - **Model and text:** the course's `TINY`, with a vocabulary of 16 tokens. A question consists of four digits, and the right answer is the same
-#   digits in order. Nobody has to judge an answer, because a program can check it.
+#   digits in ascending order. Nobody has to judge an answer, because a program can check it.
 # - **Links:** before this [74_preferences](74_preferences.ipynb), after it [81_capstone](../day8_capstone/81_capstone.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -235,8 +235,8 @@ show.learned_by_age({"with the ratio": ratio, "without": plain}, before)
 # %% [markdown]
 # The two losses differ only in r and its clip. Without them the model learns less from answers that are 4 steps old, and with answers that are up to
 # 16 steps old it ends up worse than before. The plain loss pushes a wrong answer down just as hard even if it has become unlikely in the meantime.
-# With r and the clip the model learns. The cost of an age of four steps is too small to be seen in such a short run. So nobody has to wait for the
-# newest weights.
+# With r and the clip the model learns. An age of four steps costs little in such a short run: a few of a hundred answers at most. So nobody has to
+# wait for the newest weights.
 #
 # **In practice r is not 1 even at age 0.** An inference engine such as vLLM writes the answers. It computes the same weights with other kernels and
 # often fewer bits, so its probabilities differ a little from the trainer's. One remedy is a second ratio, the trainer's probability divided by the
@@ -468,9 +468,10 @@ Table(("", "predicted from the two jobs", "a step, measured"), rows)
 
 # %% [markdown]
 # This page shows the times of one run, and yours may come in another order. The measured times also include the messages; the third way averages one
-# gradient after another. They also include anything else that runs on the machine. So the ratio of the two ways above can exceed the formula's, and
-# even 2, the most that the formula allows. By the formula, the third way is never slower than the second, because half of the sum is at most the
-# longer job. **Splitting the ranks gains nothing by itself.**
+# gradient after another. They also include anything else that runs on the machine. So the ratio of the two ways above can be far from the formula's.
+# It can fall below 1, where both ranks share too few cores and working at once is slower, and it can exceed even 2, the most that the formula allows.
+# By the formula, the third way is never slower than the second, because half of the sum is at most the longer job. **Splitting the ranks gains
+# nothing by itself.**
 #
 # Why do large runs still do it? More GPUs make training faster, but they speed up a rollout only in part: its longest answer takes as long as
 # before, and all others wait for it. In large runs rollouts take more than 90 % of the time (Zhou et al., 2025, abstract). A server that writes also
@@ -541,9 +542,9 @@ show.split_curve(
 )
 
 # %% [markdown]
-# On paper the best split is no faster than all GPUs doing both jobs in turns (the dashed line), as on our two ranks. But the formula divides the
-# time of a rollout by its number of GPUs. In reality, each of 64 GPUs has fewer answers to work on at once, and the longest answer takes as long as
-# before. So before you split, measure on your own machine how long each job takes on 8, 16 and 32 GPUs.
+# On paper the best split is no faster than all GPUs doing both jobs in turns (the dashed line), as the formula also said for our two ranks. But the
+# formula divides the time of a rollout by its number of GPUs. In reality, each of 64 GPUs has fewer answers to work on at once, and the longest
+# answer takes as long as before. So before you split, measure on your own machine how long each job takes on 8, 16 and 32 GPUs.
 #
 # ## Tomorrow's script
 #
@@ -643,8 +644,9 @@ show.recorded_run("75_rl_over_ranks")
 #   formula predicts how many there are.
 # - As long as the weights that wrote the answers are the weights that train, GRPO's gradient is the plain policy gradient. On answers of weights
 #   that are up to 16 steps old, **the model learns with the ratio, and gets worse without it**.
-# - Apart from messages, a step in turns takes the sum of both jobs, and a step at once the longer of them. If every rank does both, a step takes half
-#   of the sum. Splitting the ranks helps if more GPUs do not make a rollout faster.
+# - Where each rank has a device of its own, and apart from messages, a step in turns takes the sum of both jobs, and a step at once the longer of
+#   them. Ranks that share a few cores may take longer. If every rank does both, a step takes half of the sum. Splitting the ranks helps if more GPUs
+#   do not make a rollout faster.
 # - If the ranks are split, each step sends all weights over the network, but hardly any text.
 #
 # Next: [81_capstone](../day8_capstone/81_capstone.ipynb), where you bring all parts together in a run of your own.

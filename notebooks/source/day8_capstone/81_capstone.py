@@ -773,9 +773,9 @@ card["healed"]
 
 # %% [markdown]
 # A dotted line is a death. Where two circles lie on each other, a step was computed twice. On the same ranks the healed run is the unbroken run, to
-# the last bit. The weights, both moments and the position in the text came from the disk, and everything else is a function of the step. (On GPUs a
-# kernel may add up numbers in another order each time. Then two unbroken runs differ as well, and you can ask for equality only as far as these two
-# agree.)
+# the last bit. The weights, both moments and the number of steps done (in the folder's name) came from the disk, and everything else, also the
+# position in the text, is a function of the step. (On GPUs a kernel may add up numbers in another order each time. Then two unbroken runs differ as
+# well, and you can ask for equality only as far as these two agree.)
 #
 # (Above, epoch 3 is printed by two starts. A mean covers only the steps of its own start, so it can differ from that of the unbroken run.)
 #
@@ -949,8 +949,8 @@ card["positions"]
 
 # %% [markdown]
 # How fast could it be? Each new token needs every weight once. This gives a bound by bytes: the bandwidth of the memory, divided by the bytes of the
-# weights. It holds for weights that do not fit into the processor's cache, from which they come faster; ours may fit. The bandwidth is measured by
-# adding up a large tensor.
+# weights. It holds only if the weights do not fit into the processor's cache, which delivers them faster than the memory does. Ours may fit. The
+# bandwidth is measured by adding up a large tensor.
 
 # %%
 large_tensor = torch.ones(16_000_000)  # 64 MB
@@ -1006,8 +1006,8 @@ rows = [row_of(*wanted[name], card[name]) for name in wanted]
 Table(("stage", "wanted", "guessed", "predicted", "happened"), rows)
 
 # %% [markdown]
-# The next table shows what it cost. The honest lines are those about work that was paid for twice. The first two prices are those of the steps alone.
-# The last one is that of a whole command, with its two starts of Python on every rank.
+# The next table shows what it cost. The lines that are easily left out are those about work that was paid for twice. The first two prices are those
+# of the steps alone. The last one is that of a whole command, with its two starts of Python on every rank.
 
 # %%
 computed_steps = sum(len(losses) for _, losses in starts)
@@ -1043,8 +1043,8 @@ Table((head, "steps", "seconds, or your currency"), rows)
 # deleted with it, so copy it, or copy the cell above. What do you change to run it elsewhere?
 #
 # - **The text**: `TEXT` and `rows_of`. Keep them a function of the sample's number ([71_data](../day7_own_model/71_data.ipynb) has real ones).
-# - **The model**: `Model`. Cut it layer by layer, as here ([25_fsdp](../day2_data_parallel/25_fsdp.ipynb)). Weights in bf16 come with
-#   `MixedPrecisionPolicy`.
+# - **The model**: `Model`. Cut it layer by layer, as here ([25_fsdp](../day2_data_parallel/25_fsdp.ipynb)). With `MixedPrecisionPolicy` the layers
+#   compute with weights in bf16, while each rank's shards stay in fp32.
 # - **The budget**: `WIDTH`, `MICRO`, `BATCH`, `EVERY`, from your own call of `choose_run`, with a trial on one node instead of the trial above. The
 #   program takes them from its environment, as the letter below shows.
 # - **The disk**: `CHECKPOINT` must be a folder that all nodes see. Delete old checkpoints; keep two.
@@ -1115,7 +1115,7 @@ show.recorded_run("81_capstone")
 # - **A run that heals needs four habits**: data as a function of the sample's number, a checkpoint that is whole or not there, a look at the disk
 #   at each start, a log.
 # - A crash costs the steps since the last save, and the time of a start. Count both.
-# - Healed on the same ranks, the run is the same to the last bit. On another number of ranks it is the same to rounding.
+# - Healed on the same ranks, the run is the same to the last bit. On another number of ranks it is the same up to rounding.
 # - Fewer bits and a cache are decisions with a price as well: bytes are exact, the loss and the speed you have to measure.
 #
 # This was the last lesson. `%progress` shows which exercises are still open, and all your guesses beside what happened.
