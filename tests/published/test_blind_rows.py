@@ -20,10 +20,11 @@ from benchmarks.blind_rows import (
 from workshop.facts import catalogue
 from workshop.facts.published import FOLDER
 from workshop.predict.interval import bars
-from workshop.published.blind import DOUBT, blind_sample, inside_without_source, times_as_wide, widening
+from workshop.published.blind import blind_sample, inside_without_source, times_as_wide, widening
 from workshop.published.canonical_reader import read_runs
 from workshop.published.record import SECONDS
 from workshop.published.report import time_lines
+from workshop.published.residuals import DOUBT
 from workshop.published.tables import NOT_READ, READERS, read_folder
 
 

@@ -10,43 +10,31 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from workshop.facts.precision import precision
 from workshop.facts.published import FOLDER
-from workshop.predict.interval import (
-    MEMORY_DOUBTS,
-    TIME_DOUBTS,
-    Bars,
-    memory_doubts,
-    model_doubts,
-    time_doubts,
-)
+from workshop.predict.interval import Bars
 from workshop.published.canonical_reader import read_runs
 from workshop.published.left_out import COMPARED, LeftOut
-from workshop.published.record import DEVICE, RESERVED, SECONDS, TIMES, MeasuredRun, Observation
+from workshop.published.record import TIMES, MeasuredRun
 from workshop.published.regimes import unique_weights
-from workshop.published.residuals import TAIL, Sample, estimate, known_beside, quantile, sample
+from workshop.published.residuals import (
+    DOUBT,
+    TAIL,
+    Sample,
+    doubts_of,
+    estimate,
+    known_beside,
+    names_of,
+    quantile,
+    sample,
+)
 
 ROWS = FOLDER / "blind_rows.csv"
 FIRST = FOLDER.parent / "measurements" / "blind_first.csv"
-DOUBT = "undescribed"
-
-
-@dataclass(frozen=True)
-class Blind:
-    """A measured quantity, and what was predicted for it before anybody had seen the measurement."""
-
-    one: Observation
-    predicted: float
-
-    @property
-    def residual(self) -> float:
-        """log(measured / predicted), of seconds where the quantity is a rate: positive is slower, or more."""
-        ratio = float(np.log(self.one.measured / self.predicted))
-        return -ratio if self.one.quantity in TIMES and self.one.quantity != SECONDS else ratio
+AXIS = "first"
 
 
 def first_predictions() -> dict[tuple[int, str], float]:
@@ -55,44 +43,37 @@ def first_predictions() -> dict[tuple[int, str], float]:
         return {(int(r["line"]), r["quantity"]): float(r["predicted"]) for r in csv.DictReader(file)}
 
 
-def first_residuals(kind: str) -> list[Blind]:
-    """The measurements of "time" or "memory" that had a first prediction."""
+def first_rows(kind: str) -> list[LeftOut]:
+    """The measurements of "time" or "memory" that had a first prediction, which stands under `AXIS`."""
     before, suffix = first_predictions(), "" if kind == "time" else "_bytes"
     return [
-        Blind(one, before[one.row, one.quantity + suffix])
+        LeftOut(one, {AXIS: before[one.row, one.quantity + suffix]})
         for record in read_runs(ROWS)[0]
         for one in record.observations(TIMES if kind == "time" else COMPARED)
         if (one.row, one.quantity + suffix) in before
     ]
 
 
-def source_of(record: MeasuredRun) -> str:
-    """Who measured a row: the first word of its group."""
-    return record.group.split()[0]
-
-
-def doubts_of(one: Observation, known: Bars, kind: str) -> tuple[str, ...]:
+def doubts_of_blind(row: LeftOut, known: Bars) -> tuple[str, ...]:
     """The doubts about such a row; one whose stack only stands for its program has those of a strange one."""
-    record, run = one.record, one.record.run
-    if "stack" in dict(record.assumed):
-        known = Bars(known.scale, known.lower, known.upper, known.wider, known.devices)
-    if kind == "time":
-        return time_doubts(run, record.software.name, known)
-    of_model = model_doubts(run.model, precision(run.layout.precision), run.adapter)
-    doubts = memory_doubts(of_model, run.implementation.name, run.layout.pipeline > 1, known)
-    return (*doubts, "outside") if one.quantity in (RESERVED, DEVICE) else doubts
+    if "stack" in dict(row.one.record.assumed):
+        known = replace(known, stacks=frozenset())
+    return doubts_of(row, known, described=False)
 
 
 def blind_sample(kind: str, known: Bars) -> Sample:
-    """The residuals of those that nobody had described, with the other doubts that each row had."""
-    rows: Sequence[Blind] = [row for row in first_residuals(kind) if DOUBT in doubts_of(row.one, known, kind)]
-    names = tuple(name for name in (TIME_DOUBTS if kind == "time" else MEMORY_DOUBTS) if name != DOUBT)
-    doubts = [set(doubts_of(row.one, known, kind)) for row in rows]
+    """The residuals of those that nobody had described, with the other doubts that each row had.
+
+    A source is the first word of a row's group.
+    """
+    rows = [row for row in first_rows(kind) if DOUBT in doubts_of_blind(row, known)]
+    doubts = [set(doubts_of_blind(row, known)) for row in rows]
+    names = names_of(kind)
     return Sample(
         names,
-        np.array([f"blind: {source_of(row.one.record)}" for row in rows]),
-        np.array([row.residual for row in rows]),
-        np.array([[name in one for name in names] for one in doubts], float),
+        np.array([f"blind: {row.one.record.group.split()[0]}" for row in rows]),
+        np.array([row.residual(AXIS) for row in rows]),
+        np.array([[name in some for name in names] for some in doubts], float),
         unique_weights([row.one for row in rows]),
     )
 

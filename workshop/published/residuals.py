@@ -46,6 +46,7 @@ from workshop.published.record import DEVICE, RESERVED, TIMES, MeasuredRun
 from workshop.published.regimes import source, unique_weights
 
 TAIL = 0.1
+DOUBT = "undescribed"
 PRIOR = 1 / (2 * np.log(2) ** 2)
 
 
@@ -123,7 +124,7 @@ def sample(rows: Sequence[LeftOut], kind: str, axis: str = "source") -> Sample:
     """The residuals of "time" or "memory" with the doubts that each row has without its source."""
     mine = [row for row in rows if row.is_time == (kind == "time")]
     records = [row.one.record for row in mine]
-    names = tuple(x for x in (TIME_DOUBTS if kind == "time" else MEMORY_DOUBTS) if x != "undescribed")
+    names = names_of(kind)
     known = {name: known_beside(records, name, kind) for name in {source(record) for record in records}}
     doubts = [set(doubts_of(row, known[source(row.one.record)])) for row in mine]
     return Sample(
@@ -135,16 +136,24 @@ def sample(rows: Sequence[LeftOut], kind: str, axis: str = "source") -> Sample:
     )
 
 
-def doubts_of(row: LeftOut, known: Bars) -> tuple[str, ...]:
-    """The doubts about a measured row; a stack that its source does not name is in doubt."""
+def names_of(kind: str) -> tuple[str, ...]:
+    """The doubts of "time" or "memory" that left-out rows tell of: all but that nobody had described them."""
+    return tuple(name for name in (TIME_DOUBTS if kind == "time" else MEMORY_DOUBTS) if name != DOUBT)
+
+
+def doubts_of(row: LeftOut, known: Bars, described: bool = True) -> tuple[str, ...]:
+    """The doubts about a measured row; a stack that its source does not name is in doubt.
+
+    described: whether somebody had looked at the row's program when it was predicted.
+    """
     record = row.one.record
     if not row.is_time:
         run = record.run
         of_model = model_doubts(run.model, precision(run.layout.precision), run.adapter)
         library, pipeline = run.implementation.name, run.layout.pipeline > 1
-        kept = memory_doubts(of_model, library, pipeline, known, described=True)
+        kept = memory_doubts(of_model, library, pipeline, known, described)
         return (*kept, "outside") if row.one.quantity in (RESERVED, DEVICE) else kept
-    doubts = time_doubts(record.run, record.software.name, known, described=True)
+    doubts = time_doubts(record.run, record.software.name, known, described)
     unnamed = "stack" in dict(record.assumed) and "stack" not in doubts
     return (*doubts, "stack") if unnamed else doubts
 
