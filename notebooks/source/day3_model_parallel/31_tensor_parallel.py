@@ -60,8 +60,8 @@ if rank == 0:
     )
 
 # %% [markdown]
-# Both ways give the right answer, and both need one collective. The MLP of a transformer has two products, with an activation between them. (Below,
-# *block* means the MLP or the attention, which make up a layer.)
+# Both ways give the right answer, and both need one collective. The MLP of a transformer has two products, with an activation between them (below, a
+# *block* is the MLP or the attention of a layer):
 #
 # $$y = \mathrm{relu}(x A)\,B$$
 #
