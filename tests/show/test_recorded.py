@@ -7,7 +7,7 @@ import pytest
 from benchmarks.gpu.lessons import ON_RANKS
 from workshop import show
 from workshop.facts.tree import ROOT
-from workshop.show.recorded import TAG, _printed, _without_comments, code_digest, recorded_run
+from workshop.show.recorded import MOST_CELLS, TAG, _printed, _without_comments, code_digest, recorded_run
 
 LESSON = "00_welcome"
 LESSONS = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
@@ -50,6 +50,20 @@ def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
     assert "there:\n  x <y>" in repr(told)
     assert repr(told).count("x <y>") == 12
     assert "x &lt;y&gt;" in told._repr_html_()
+
+
+def test_of_many_cells_the_sentence_says_how_many_are_shown(record):
+    write, _ = record
+    page = next(path for path in LESSONS if path.stem == LESSON)
+    other = dict.fromkeys(_printed(page)[0], "something else")
+    assert len(other) > MOST_CELLS
+    told = recorded_run(LESSON, write(rows=[{"cells": other}]))
+    assert len(told.cells) == MOST_CELLS
+    assert f"{len(other)} cells printed something else, of which the first {MOST_CELLS} are shown" in (
+        told.sentence
+    )
+    few = dict(list(other.items())[:MOST_CELLS])
+    assert "are shown" not in recorded_run(LESSON, write(rows=[{"cells": few}])).sentence
 
 
 def test_lines_that_are_alike_devices_and_warnings_are_no_difference(record):

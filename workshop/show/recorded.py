@@ -131,6 +131,7 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
         if timed:
             beside, word = f"{beside}, so cells that tell times are not compared", "other "
     many = f"; {len(differ)} {word}cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
+    many += f", of which the first {MOST_CELLS} are shown" if len(differ) > MOST_CELLS else ""
     many += "; what it printed was not kept" if not part["rows"][0]["cells"] else ""
     if rewritten := len(printed) - len(same):
         have = "have" if rewritten > 1 else "has"

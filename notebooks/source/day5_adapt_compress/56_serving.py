@@ -816,13 +816,15 @@ beside("per_pass", predicted=round(yielded(alpha, 4), 2), measured=measured[4][0
 # %%
 from workshop.jupyter.explorer import Control, explore
 
+MOST = 40  # guesses before a pass
+
 
 def speed_up(alpha, count, cost):
     return yielded(alpha, count) / (count * cost + 1)
 
 
 def draw(acceptance, cost):
-    counts = range(13)
+    counts = range(MOST + 1)
     gains = [speed_up(acceptance, g, cost) for g in counts]
     best = max(counts, key=gains.__getitem__)
     figure, axis = new_figure(6.4, 2.8)
@@ -844,7 +846,7 @@ explore(draw, [Control("acceptance", 0.75, shares_right), Control("cost", 0.1, c
 
 # %%
 best = {
-    (a, c): max(range(13), key=lambda g: speed_up(a, g, c))
+    (a, c): max(range(MOST + 1), key=lambda g: speed_up(a, g, c))
     for a in (0.3, 0.75, 0.9)
     for c in (0.02, 0.1, 0.5)
 }
@@ -855,6 +857,7 @@ for (a, c), g in best.items():
     )
 assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess at all"
 assert best[0.75, 0.1] == 5
+assert max(best.values()) < MOST, "the best is not where we stopped to look"
 
 # %% [markdown]
 # **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft can lose: with 256 users, an H100
