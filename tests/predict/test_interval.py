@@ -18,7 +18,9 @@ from workshop.predict.interval import (
     bars,
     difference,
     memory_doubts,
+    memory_margins,
     time_doubts,
+    with_outside,
 )
 from workshop.predict.memory import predict_memory
 from workshop.predict.time.step import predict_step
@@ -153,3 +155,13 @@ def test_memory_of_an_undescribed_program_is_known_less_well():
     assert memory_doubts(nothing, "adapt", False, known) == ("stack",)
     wide, narrow = (bars("memory").around(1.0, x) for x in (("stack", "undescribed"), ("stack",)))
     assert wide.upper - 1 > 2 * (narrow.upper - 1)
+
+
+def test_what_an_undescribed_program_reserves_is_no_less_sure_than_what_it_allocates():
+    assert with_outside(("pipeline", "stack")) == ("pipeline", "stack", "outside")
+    assert with_outside(("stack", "undescribed")) == ("stack", "undescribed")
+    nothing = dict.fromkeys(("experts", "few_bits", "adapter"), False)
+    allocated, reserved = memory_margins(nothing, "nobody's", False)
+    assert allocated == reserved
+    allocated, reserved = memory_margins(nothing, "megatron", False)
+    assert reserved.lower < allocated.lower < 1 < allocated.upper < reserved.upper

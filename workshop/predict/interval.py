@@ -18,7 +18,8 @@ their readers: kernels counted, networks looked up. A program of your own has no
 measured on first predictions: 201 times and 199 memories of new sources (`data/measurements/blind_rows.md`).
 The doubt is there where the run's stack is in none of the tables of the fit. For time it goes, whatever the
 program, on a device that you have calibrated (`workshop calibrate`): so calibrate with the program that you
-mean to predict. For memory it stays.
+mean to predict. For memory it stays. What such a program reserves was no further off than what it allocates,
+for nobody knows its tensors; so *outside* does not come on top of it (`with_outside`).
 
 **Two layouts of one run** share most of what can be wrong: the device's rates, the stack's kernels, the slow
 node. What they share cancels in the ratio of their times. To first order, with s_c the share of cause c
@@ -193,7 +194,7 @@ def time_doubts(run: Run, software: str, known: Bars, described: bool = False) -
 def memory_doubts(
     of_model: Mapping[str, bool], library: str, pipeline: bool, known: Bars, described: bool = False
 ) -> tuple[str, ...]:
-    """The doubts about allocated bytes; "outside" comes on top for what is reserved or taken of the device.
+    """The doubts about allocated bytes; `with_outside` has those about what is reserved or taken of the device.
 
     of_model: `model_doubts`. library: the implementation's name. pipeline: whether there are stages.
     described: as for `time_doubts`.
@@ -208,6 +209,11 @@ def memory_doubts(
     return tuple(name for name in MEMORY_DOUBTS if doubtful.get(name))
 
 
+def with_outside(doubts: tuple[str, ...]) -> tuple[str, ...]:
+    """The doubts about reserved or device bytes, from those about allocated bytes."""
+    return doubts if "undescribed" in doubts else (*doubts, "outside")
+
+
 def time_interval(run: Run, software: str, seconds: float) -> Interval:
     """Between which seconds eight in ten measurements of this step lie."""
     known = bars("time")
@@ -218,4 +224,4 @@ def memory_margins(of_model: Mapping[str, bool], library: str, pipeline: bool) -
     """Measured over predicted bytes, p10 to p90: of allocated bytes, and of reserved or device bytes."""
     known = bars("memory")
     doubts = memory_doubts(of_model, library, pipeline, known)
-    return known.around(1.0, doubts), known.around(1.0, (*doubts, "outside"))
+    return known.around(1.0, doubts), known.around(1.0, with_outside(doubts))

@@ -39,6 +39,7 @@ from workshop.predict.interval import (
     memory_doubts,
     model_doubts,
     time_doubts,
+    with_outside,
 )
 from workshop.published.fit import SETS
 from workshop.published.left_out import COMPARED, LeftOut
@@ -152,7 +153,7 @@ def doubts_of(row: LeftOut, known: Bars, described: bool = True) -> tuple[str, .
         of_model = model_doubts(run.model, precision(run.layout.precision), run.adapter)
         library, pipeline = run.implementation.name, run.layout.pipeline > 1
         kept = memory_doubts(of_model, library, pipeline, known, described)
-        return (*kept, "outside") if row.one.quantity in (RESERVED, DEVICE) else kept
+        return with_outside(kept) if row.one.quantity in (RESERVED, DEVICE) else kept
     doubts = time_doubts(record.run, record.software.name, known, described)
     unnamed = "stack" in dict(record.assumed) and "stack" not in doubts
     return (*doubts, "stack") if unnamed else doubts
