@@ -6,7 +6,7 @@ import re
 
 from tests.browser.lab_page import PANEL, LabPage, expect
 
-GUESS = "What will rank 2 hold afterwards?"
+GUESS = "What does rank 2 hold after one more all_reduce of x?"
 EXERCISE = "%%exercise who_am_i"
 WRONG = (
     EXERCISE
@@ -33,8 +33,8 @@ def test_the_address_opens_the_first_lesson(page: LabPage) -> None:
 
 def test_a_guess_is_kept(page: LabPage) -> None:
     page.run("%load_ext workshop")
-    page.write(GUESS, f"%%guess total\n# {GUESS}\n10")
-    expect(page.run(GUESS)).to_contain_text("Your guess: 10. It is kept for the comparison below.")
+    page.write(GUESS, f"%%guess twice\n# {GUESS}\n40")
+    expect(page.run(GUESS)).to_contain_text("Your guess: 40. It is kept for the comparison below.")
 
 
 def test_run_all(page: LabPage) -> None:
@@ -43,7 +43,7 @@ def test_run_all(page: LabPage) -> None:
     assert all(cell["execution_count"] for cell in cells)
     failed = [cell for cell in cells if any(out["output_type"] == "error" for out in cell["outputs"])]
     assert ["rank 1 has had enough" in "".join(cell["source"]) for cell in failed] == [True]
-    expect(page.output('beside("total"')).to_contain_text(re.compile("yours.*10.*right"))
+    expect(page.output('beside("twice"')).to_contain_text(re.compile("yours.*40.*right"))
     expect(page.output(EXERCISE)).to_contain_text("Together the ranks must take each item exactly once")
     page.output("show.predicted_and_measured").scroll_into_view_if_needed()
     page.shot("predicted_and_measured")

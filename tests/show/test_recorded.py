@@ -7,17 +7,30 @@ import pytest
 from benchmarks.gpu.lessons import ON_RANKS
 from workshop import show
 from workshop.facts.tree import ROOT
-from workshop.show.recorded import MOST_CELLS, TAG, _printed, _without_comments, code_digest, recorded_run
+from workshop.show.recorded import (
+    MACHINE,
+    MOST_CELLS,
+    TAG,
+    _printed,
+    _without_comments,
+    code_digest,
+    recorded_run,
+)
 
 LESSON = "00_welcome"
 LESSONS = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
-WITHOUT = {"61_slurm_and_apptainer", "64_plan_a_run"}  # a letter to a scheduler, and a plan
+WITHOUT = {  # a letter to a scheduler, and two plans
+    "37_plan_the_layout",
+    "61_slurm_and_apptainer",
+    "64_plan_a_run",
+}
 
 
 @pytest.fixture
 def record(tmp_path):
     page = json.loads((ROOT / "notebooks" / "day0_welcome" / f"{LESSON}.ipynb").read_text())
-    printed = [c["id"] for c in page["cells"] if any(o.get("text") for o in c.get("outputs", []))]
+    cells = [c for c in page["cells"] if MACHINE not in c["metadata"].get("tags", ())]
+    printed = [c["id"] for c in cells if any(o.get("text") for o in c.get("outputs", []))]
     path = tmp_path / "lessons.json"
 
     def write(others=0, **part):
@@ -64,6 +77,24 @@ def test_of_many_cells_the_sentence_says_how_many_are_shown(record):
     )
     few = dict(list(other.items())[:MOST_CELLS])
     assert "are shown" not in recorded_run(LESSON, write(rows=[{"cells": few}])).sentence
+
+
+def test_ranks_that_did_not_use_the_gpu_are_named(record):
+    write, cell = record
+    on_cpu, shared = "4 ranks on CPU, gloo (1 GPU here)\nx", "2 ranks share one GPU, gloo\nx"
+    told = recorded_run(LESSON, write(rows=[{"cells": {cell: on_cpu, "gone": on_cpu}}])).sentence
+    assert "; its ranks ran on that machine's CPU" in told
+    told = recorded_run(LESSON, write(rows=[{"cells": {cell: on_cpu, "gone": shared}}])).sentence
+    assert "; of 2 cells with ranks, 1 ran them on that machine's CPU" in told
+    told = recorded_run(LESSON, write(rows=[{"cells": {cell: shared, "gone": "no ranks"}}])).sentence
+    assert "CPU" not in told
+
+
+def test_what_a_cell_tells_of_the_machine_is_no_difference():
+    page = next(path for path in LESSONS if path.stem == LESSON)
+    (doctor,) = [c for c in json.loads(page.read_text())["cells"] if MACHINE in c["metadata"].get("tags", ())]
+    cells, left_out = _printed(page)
+    assert doctor["id"] in left_out - set(cells)
 
 
 def test_lines_that_are_alike_devices_and_warnings_are_no_difference(record):

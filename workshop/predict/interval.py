@@ -194,7 +194,7 @@ def time_doubts(run: Run, software: str, known: Bars, described: bool = False) -
 def memory_doubts(
     of_model: Mapping[str, bool], library: str, pipeline: bool, known: Bars, described: bool = False
 ) -> tuple[str, ...]:
-    """The doubts about allocated bytes; `with_outside` has those about what is reserved or taken of the device.
+    """The doubts about allocated bytes; `with_outside` has those about reserved or device bytes.
 
     of_model: `model_doubts`. library: the implementation's name. pipeline: whether there are stages.
     described: as for `time_doubts`.

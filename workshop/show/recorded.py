@@ -4,9 +4,10 @@
 
 One line where there is no record yet. Where there is one: device, date, whether it ran to its end, and the
 lines that a cell printed differently there, in two columns. The line that says where ranks are is no
-difference, nor are a library's warnings. Where other lessons ran beside it, times are those of a crowded GPU:
-cells that tell times are left out. So is a cell whose code has been rewritten since (a comment is no code).
-Who runs `make gpu` on another card sees a sentence of that run too.
+difference (the sentence says if they were on that machine's CPU), nor are a library's warnings. Where other
+lessons ran beside it, times are those of a crowded GPU: cells that tell times are left out. So is a cell
+whose code has been rewritten since (a comment is no code). Who runs `make gpu` on another card sees a
+sentence of that run too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import io
 import json
 import re
 import tokenize
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from html import escape
@@ -31,6 +33,7 @@ MOST_CELLS, MOST_LINES = 6, 12
 KEPT_LINES = 60  # of a cell, in the record
 LONGEST_REASON = 160  # characters
 PLACED = re.compile(r"\d+ ranks? (on|share) ")
+_ON_CPU = re.compile(r"^\d+ ranks? on CPU\b", re.MULTILINE)
 TIMED = re.compile(
     r"\d\s?(?:ns|µs|ms|s|seconds?|minutes?)\b|/s\b|\bMFU\b|\bidle\b|\broof|of the peak|\d times|of the time"
 )
@@ -41,6 +44,7 @@ _NOT_PYTHON = ("%%sbatch", "%%bash", "%%sh", "%%writefile", "%%html")  # magics 
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
 NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
+MACHINE = "this-machine"  # tag of a cell that tells of the machine itself, as the doctor does
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,24 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
             beside, word = f"{beside}, so cells that tell times are not compared", "other "
     many = f"; {len(differ)} {word}cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
     many += f", of which the first {MOST_CELLS} are shown" if len(differ) > MOST_CELLS else ""
+    many += _ranks_on_cpu(part["rows"][0]["cells"].values())
     many += "; what it printed was not kept" if not part["rows"][0]["cells"] else ""
     if rewritten := len(printed) - len(same):
         have = "have" if rewritten > 1 else "has"
         many += f"; {rewritten} of the {len(printed)} cells that printed {have} been rewritten since"
     sentence = f"On {where}: it ran to its end in {took['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
+
+
+def _ranks_on_cpu(printed: Iterable[str]) -> str:
+    """What the sentence says of ranks that did not use the GPU, from what each cell printed there."""
+    placed = [text for text in printed if PLACED.search(text)]
+    on_cpu = [text for text in placed if _ON_CPU.search(text)]
+    if not on_cpu:
+        return ""
+    if len(on_cpu) == len(placed):
+        return "; its ranks ran on that machine's CPU"
+    return f"; of {len(placed)} cells with ranks, {len(on_cpu)} ran them on that machine's CPU"
 
 
 def _lines(text: str) -> list[str]:
@@ -221,7 +237,8 @@ def _shows_this(cell: dict[str, Any]) -> bool:
 def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
     """What the cells of a stored page print, by their ids; and the ids of those that tell of no run.
 
-    These are the cell that shows this, and exercises and guesses: what those print is our words.
+    These are the cell that shows this, those that tell of the machine itself, and exercises and guesses: what
+    those print is our words.
     """
     cells, left_out = {}, set()
     for cell in json.loads(page.read_text("utf-8"))["cells"]:
@@ -229,7 +246,9 @@ def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
         for output in cell.get("outputs", []):
             shown = output.get("data", {}).get("text/plain")
             parts.append("".join(output.get("text", "")) if shown is None else "".join(shown) + "\n")
-        if _shows_this(cell) or "".join(cell["source"]).startswith(("%%exercise", "%%guess")):
+        of_machine = MACHINE in cell["metadata"].get("tags", ())
+        asks = "".join(cell["source"]).startswith(("%%exercise", "%%guess"))
+        if _shows_this(cell) or of_machine or asks:
             left_out.add(cell.get("id", ""))
         else:
             cells[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))

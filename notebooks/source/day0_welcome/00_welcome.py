@@ -23,7 +23,7 @@ from workshop.exercises import beside
 # check takes a moment and prints a dot. The verdict is `ok`, `note` (it works, but there is something you should know) or `no` (with advice
 # on what to do). The cell shows only the lines that are not `ok`. To see all of them, run `workshop doctor` in a terminal.
 
-# %%
+# %% tags=["this-machine"]
 from workshop.doctor import diagnose, summary
 
 diagnosis = diagnose(on_line=lambda line: print(".", end="", flush=True))
@@ -108,11 +108,6 @@ print("holds", x.item())
 # Now the ranks exchange data. They hold 1, 2, 3 and 4, and at the end each of them should hold the sum. Sending and receiving is enough for
 # this: rank 0 collects the values, adds them, and sends the sum back.
 
-# %%
-# %%guess total
-# What will rank 2 hold afterwards?
-...
-
 # %% [markdown]
 # ## Run
 
@@ -150,6 +145,28 @@ print("all_reduce:", x.item())
 # %% [markdown]
 # Our version sends all the traffic through rank 0. Lesson 21 shows how to share the traffic fairly.
 #
+# Now `x` is 10 on every rank. The ranks make the same call once more:
+
+# %%
+# %%guess twice
+# What does rank 2 hold after one more all_reduce of x?
+...
+
+# %% tags=["nbval-check-output"]
+# %%ranks --into second
+from workshop import report
+
+dist.all_reduce(x)
+print("once more:", x.item())
+report(x=x.item())
+
+# %%
+beside("twice", predicted=4 * 10, measured=second[2].x)
+
+# %% [markdown]
+# An `all_reduce` does not ask whether its input is a part or already the sum. On four ranks, a second call by mistake gives four times too
+# much, without an error.
+#
 # On a cluster you write the same as a program, and a fresh program has none of these names defined. So it picks a device, joins the other
 # ranks, and leaves them at the end. (`%%torchrun` has already given each rank a GPU of its own, if there are enough. A program that you start
 # with plain torchrun does that itself: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`. `--save` writes such a line into the file.)
@@ -171,8 +188,7 @@ report(total=x.item())
 dist.destroy_process_group()
 
 # %%
-assert [results[rank].total for rank in range(4)] == [10.0] * 4
-beside("total", predicted=1 + 2 + 3 + 4, measured=results[2].total)
+assert [results[rank].total for rank in range(4)] == [1 + 2 + 3 + 4] * 4
 
 # %% [markdown]
 # Here every rank has a whole processor core or GPU for itself if there are enough of them. With fewer GPUs than ranks, the ranks run on the
@@ -192,12 +208,12 @@ dist.barrier()
 
 # %% [markdown]
 # The message tells you which rank failed first, on which line, and where each of the others was. They were waiting in a call that would
-# never have returned. The workshop cut their connections, so that they could go on. Nothing is lost, and the ranks can work together again:
+# have returned only after a timeout of many minutes, with an error of its own. The workshop cut their connections, so that they could go on. Nothing is lost, and the ranks can work together again:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
 dist.all_reduce(x)
-print("x was kept, and four times 10 is", x.item())
+print("x was kept, and four times 40 is", x.item())
 
 # %% [markdown]
 # ## Compare: a prediction beside a measurement
@@ -254,7 +270,8 @@ beside("halfway", predicted=expected[1] / 1e6, measured=found[1] / 1e6)
 
 # %% [markdown]
 # (The picture counts in MiB, of $2^{20}$ bytes: 7.6 MiB are 8 MB.) The optimizer's two moments are half of the memory, and they are created
-# only in its first step. So a run can survive its first step and still run out of memory in the second.
+# only in its first step. So a run can survive its first step and still run out of memory in the second, whose activations come on top of
+# them.
 #
 # Once you know what one parameter takes, you know what a whole model takes. The example in the ZeRO paper is GPT-2 with 1.5 billion
 # parameters: 3 GB of weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). The authors count 2 + 2 +
