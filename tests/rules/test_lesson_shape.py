@@ -1,5 +1,6 @@
 """The pattern of a lesson (CONTRIBUTING): one thread, guesses that are compared, cells that are read at a glance."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -68,6 +69,27 @@ def test_a_lesson_says_which_model_and_text_it_trains(path: Path) -> None:
     assert len(place) == 1
     after = next(line for line in lines[place[0] + 1 :] if line.startswith("- "))
     assert after.startswith("- **Links:**")
+
+
+def unseen(cells: list[Cell]) -> list[str]:
+    """Comparisons that no reader sees: a notebook shows only what a cell's last line gives."""
+    code = [text_of(cell) for cell in cells if cell["cell_type"] == "code"]
+    found = []
+    for text in (text for text in code if "beside(" in text and not text.startswith("%")):
+        *before, _ = ast.parse(text).body
+        found += [ast.unparse(line) for line in before if ast.unparse(line).startswith("beside(")]
+    return found
+
+
+def test_a_comparison_above_the_last_line_is_unseen() -> None:
+    seen = {"cell_type": "code", "source": ['x = 1\nbeside("a", measured=x)']}
+    lost = {"cell_type": "code", "source": ['beside("b", measured=x)\nprint(x)']}
+    assert unseen([seen, lost]) == ["beside('b', measured=x)"]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=by_stem)
+def test_every_comparison_is_shown(path: Path) -> None:
+    assert unseen(cells_of(path)) == []
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=by_stem)

@@ -70,7 +70,7 @@ def test_memory_bars_say_total_and_error() -> None:
     )
     assert "predicted 1.0 MiB (weights 1.0 MiB); measured 2.0 MiB" in repr(picture)
     drawn = [text.get_text() for text in picture.figure.axes[0].texts]
-    assert " 2.0 MiB  (predicted -50.0%)" in drawn
+    assert "2.0 MiB  (predicted -50.0%)" in drawn
     assert "cap 2.0 MiB" in picture.figure.axes[0].get_legend_handles_labels()[1]
 
 

@@ -98,4 +98,4 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def preformatted(text: str) -> str:
     """Text as a notebook shows it: the same words, fixed width."""
-    return f"<pre style='line-height:1.3'>{escape(text)}</pre>"
+    return f"<pre style='line-height:1.3;font-family:monospace'>{escape(text)}</pre>"

@@ -57,7 +57,7 @@ class FailingLine:
             for number in range(first, last + 1)
         )
         where = f'<a href="#{self.anchor}">Go to line {self.line} of the cell</a>'
-        box = f'<pre style="margin:0.2em 0">{rows}</pre>'
+        box = f'<pre style="margin:0.2em 0;font-family:monospace">{rows}</pre>'
         who = escape(rank_label(self.ranks))
         return f"<div>{where}, where {who} failed first; it is marked there.{box}</div>"
 

@@ -187,7 +187,7 @@ def time_lines(steps: list[StepTime]) -> list[str]:
 
 def html_table(text: str) -> str:
     """The text of a report as a notebook shows it: same words, fixed width."""
-    return f"<pre style='line-height:1.3'>{escape(text)}</pre>"
+    return f"<pre style='line-height:1.3;font-family:monospace'>{escape(text)}</pre>"
 
 
 def memory_from_dict(data: dict[str, Any]) -> MemoryReport:

@@ -57,8 +57,12 @@ def _rows(axis: Any, names: Sequence[str]) -> None:
 
 
 def at_end(axis: Any, length: float, place: float, words: str, colour: str = "black") -> None:
-    """Words behind the end of a bar."""
-    axis.text(length, place, f" {words}", va="center", fontsize=8, color=colour)
+    """Words behind the end of a bar, on white: the line of a cap may cross them."""
+    look = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
+    axis.annotate(
+        words, (length, place), (3, 0), textcoords="offset points", va="center", fontsize=8, color=colour,
+        bbox=look, zorder=4,
+    )  # fmt: skip
 
 
 def cap_line(axis: Any, cap: float, unit: float) -> None:
@@ -85,7 +89,7 @@ def predicted_and_measured(
             "each case needs one of each"
         )
     figure, axis = new_figure(6.4, 0.8 + 0.5 * len(names))
-    unit = 2**20
+    name_of_unit, unit = byte_unit(max([*predicted, *(size or 0 for size in measured), cap or 0]))
     expected, happened = ([(size or 0) / unit for size in sizes] for sizes in (predicted, measured))
     _, places = bars_beside(axis, names, {"predicted": expected, "measured": happened})
     for place, length, size in zip(places, happened, measured, strict=True):
@@ -93,7 +97,7 @@ def predicted_and_measured(
         at_end(axis, length, place, words, LIMIT if size is None else "black")
     if cap is not None:
         cap_line(axis, cap, unit)
-    name_axes(axis, f"{what}, MiB")
+    name_axes(axis, f"{what}, {name_of_unit}")
     axis.set_xlim(0, 1.22 * max([*expected, *happened, (cap or 0) / unit]))
     legend(figure, 3, above=True)
     cases = zip(names, predicted, measured, strict=True)

@@ -118,6 +118,7 @@ def memory_timeline(source: Any, *, cap: float | None = None) -> Picture:
     axis.annotate(
         f"peak {format_bytes(totals[at])}", (at, totals[at] / size), (-8 if right else 8, 4),
         textcoords="offset points", ha="right" if right else "left", fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
     )  # fmt: skip
     if cap is not None:
         axis.axhline(cap / size, color=LIMIT, linewidth=1.5)

@@ -11,7 +11,12 @@ from workshop.show.style import Picture, name_axes, new_figure
 
 FIELD_COLOURS = ("#D55E00", "#E69F00", "#56B4E9")  # sign, exponent, mantissa
 EIGHT_TO_32_BITS = ("fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2")
-_PALE = ("white", "#F0E442", "#56B4E9", "#E69F00")  # black words can be read on these
+_PALE = ("white", "#F0E442", "#56B4E9", "#E69F00", "#CC79A7")  # black words can be read on these
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever can be read on the colour."""
+    return "black" if colour in _PALE else "white"
 
 
 def cell(
@@ -20,18 +25,21 @@ def cell(
     colour: str,
     words: str = "",
     *,
-    ink: str = "white",
+    ink: str = "",
     size: float = 7,
     **look: Any,
 ) -> None:
-    """A box at (left, top, width, height) with words in its middle; ``look``: of matplotlib's Rectangle."""
+    """A box at (left, top, width, height) with words in its middle; ``look``: of matplotlib's Rectangle.
+
+    ink: the words' colour; `ink_on` the box's by default.
+    """
     from matplotlib.patches import Rectangle
 
     left, top, width, height = place
     axis.add_patch(Rectangle((left, top), width, height, facecolor=colour, **look))
     if words:
         middle = left + width / 2, top + height / 2
-        axis.text(*middle, words, ha="center", va="center", fontsize=size, color=ink)
+        axis.text(*middle, words, ha="center", va="center", fontsize=size, color=ink or ink_on(colour))
 
 
 def round_box(
@@ -43,8 +51,7 @@ def round_box(
     style = "round,pad=0.02,rounding_size=0.06"
     axis.add_patch(FancyBboxPatch(corner, *size, boxstyle=style, facecolor=colour, edgecolor="#333333"))
     middle = corner[0] + size[0] / 2, corner[1] + size[1] / 2
-    ink = "black" if colour in _PALE else "white"
-    axis.text(*middle, words, ha="center", va="center", fontsize=8, color=ink)
+    axis.text(*middle, words, ha="center", va="center", fontsize=8, color=ink_on(colour))
 
 
 def arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], line: str = "-") -> None:

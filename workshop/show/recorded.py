@@ -42,7 +42,8 @@ _WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\]
 _ITS_LINE = re.compile(r"^(\[ranks? [\d, -]+\] )?  \S")
 _NOT_PYTHON = ("%%sbatch", "%%bash", "%%sh", "%%writefile", "%%html")  # magics of other languages
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
-NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
+MAKE_GPU = "`make gpu`"
+NOT_RUN = f"On a GPU this lesson has not been run yet: {MAKE_GPU} records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
 MACHINE = "this-machine"  # tag of a cell that tells of the machine itself, as the doctor does
 
@@ -62,12 +63,20 @@ class RecordedRun:
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td><pre>{escape(here)}</pre></td><td><pre>{escape(there)}</pre></td></tr>"
-            for here, there in self.cells
-        )
+        rows = "".join(f"<tr>{_html_cell(here)}{_html_cell(there)}</tr>" for here, there in self.cells)
         head = "<tr><th>on this page</th><th>there</th></tr>" if rows else ""
-        return f"<p>{escape(self.sentence)}</p>" + (f"<table>{head}{rows}</table>" if rows else "")
+        sentence = escape(self.sentence).replace(
+            MAKE_GPU, MAKE_GPU.replace("`", "<code>", 1).replace("`", "</code>")
+        )
+        return f"<p>{sentence}</p>" + (f"<table>{head}{rows}</table>" if rows else "")
+
+
+def _html_cell(printed: str) -> str:
+    """What a cell printed, as it stands: notebooks set tables to the right, and may break lines in a word."""
+    text = (
+        "font-family:monospace;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background:none"
+    )
+    return f'<td style="text-align:left;vertical-align:top"><pre style="{text}">{escape(printed)}</pre></td>'
 
 
 def recorded_run(

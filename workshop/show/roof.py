@@ -124,10 +124,11 @@ def _numbered_points(axis: Any, points: list[tuple[int, float, float]], hollow: 
     """Operators of about one place, each as (number, x, y); they share a label."""
     for _, x, y in points:
         axis.plot([x], [y], "o", markerfacecolor="white" if hollow else MEASURED, markeredgecolor=MEASURED)
-    number, *place = points[0]
-    aside, side = ((6, -11), "left") if number % 2 else ((-6, 5), "right")
     label = ", ".join(str(point[0]) for point in points)
-    axis.annotate(label, place, aside, textcoords="offset points", fontsize=9, ha=side)
+    look = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+    axis.annotate(
+        label, points[0][1:], (0, -14), textcoords="offset points", fontsize=9, ha="center", bbox=look
+    )
 
 
 def _points(

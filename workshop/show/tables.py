@@ -33,7 +33,7 @@ def traffic_table(cases: Any) -> Table:
     keys = sorted({key for rows in by_case.values() for key in rows})
     head = ["collective", "axis", "ranks"]
     for name in by_case:
-        head += [f"{name} {column}".strip() for column in ("calls", "payload", "on the wire")]
+        head += [f"{name}: {column}" if name else column for column in ("calls", "payload", "on the wire")]
     lines = []
     for key in keys:
         line = [key[0], key[1], str(key[2]) if key[2] else "-"]

@@ -94,7 +94,9 @@ class Trained:
         return str(self.table()) if self.ranks else f"{self.device}: {self.sentence}"
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_() if self.ranks else f"<pre>{self!r}</pre>"
+        return (
+            self.table()._repr_html_() if self.ranks else f"<pre style='font-family:monospace'>{self!r}</pre>"
+        )
 
 
 def train(

@@ -83,7 +83,8 @@ assert sum(gib) == round(step_bytes(seven) / 2**30)
 # mixed precision too, because they add up many micro-batches or ranks; then it is 18. So the model of 14 GB needs 112 GB, not
 # counting anything that depends on the tokens. Eight H100s that share the work perfectly can hold the state of about 40 billion parameters,
 # and nothing else.
-#
+
+# %% [markdown]
 # ## What training adds: activations
 #
 # Backward needs values that forward computed. To get the gradient of its weights, a linear layer needs its input. A norm needs its input,

@@ -562,7 +562,8 @@ show.message_curve(payloads, points, lines)
 #
 # If you send many small gradients one at a time, you pay $\alpha$ for each of them and never reach the full rate of the link. So DDP
 # packs gradients into buckets of 25 MiB. You now know why it uses 25 and not 0.25.
-#
+
+# %% [markdown]
 # ## Who carries it?
 #
 # | | gloo | NCCL | MPI |
@@ -576,7 +577,8 @@ show.message_curve(payloads, points, lines)
 # The functions and their meanings are the same. What differs is when a call has *finished*: with NCCL, `all_reduce` returns before the result is
 # there, and the GPU waits for it while Python continues. That is why `fastest`, further above, calls `torch.accelerator.synchronize()` before it
 # stops the clock.
-#
+
+# %% [markdown]
 # ## At scale
 #
 # How long does one all-reduce of a 7-billion-parameter gradient in bf16 (14 GB) take over 1,024 GPUs? Each GPU sends nearly 28 GB.

@@ -517,7 +517,8 @@ ways, order = {}, {}
 for name, setting in settings.items():
     ways[name] = candidates(costs[name])
     order[name], _ = plan_vision(setting, ways[name])
-    print(f"{name}, {len(ways[name])} candidates       a step    a rank")
+    head = f"{name}, {len(ways[name])} candidates"
+    print(f"{head:<29} {'a step':>9} {'a rank':>9}")
     for place, one in enumerate(order[name], 1):
         fits = "" if one.memory_bytes <= CAP else "  does not fit"
         print(

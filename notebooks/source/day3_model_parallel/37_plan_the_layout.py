@@ -240,7 +240,7 @@ records, skipped = read_table(FOLDER / "megatron_sc21_table1_a100.csv")
 cases = [case for record in records for case in record.observations(TIMES)]
 predicted, unseen = predict_times(cases), held_out(cases)
 errors = []
-print("                  tensor pipeline data   published  predicted")
+print(f"{'':17} tensor pipeline data {'published':>15} {'predicted':>14}   off by")
 for row, case, found, held in zip(table, cases, predicted, unseen, strict=True):
     cut = case.column
     errors.append(found / case.measured - 1)

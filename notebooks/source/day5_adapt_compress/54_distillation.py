@@ -68,7 +68,7 @@ show.soft_targets(
 #
 # The loss compares both softmaxes at the same temperature (Hinton et al., 2015):
 #
-# $$T^2 \, KL(p \,\|\, q) = T^2 \sum_w p_w (\log p_w - \log q_w), \qquad p = softmax(teacher / T),\; q = softmax(student / T)$$
+# $$T^2 \, \text{KL}(p \,\|\, q) = T^2 \sum_w p_w (\log p_w - \log q_w), \qquad p = \text{softmax}(\text{teacher} / T),\; q = \text{softmax}(\text{student} / T)$$
 #
 # The sum runs over the words of the vocabulary, so both models must have the same words in the same order. The loss that
 # you write here will train the student.

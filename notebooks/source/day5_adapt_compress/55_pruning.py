@@ -659,7 +659,7 @@ for name, values in digits.items():
 _, rewound, fresh_ones = digits.values()
 assert all(own > other + 5 for own, other in zip(rewound, fresh_ones, strict=True))
 assert sum(rewound) / 3 > sum(digits["all weights"]) / 3 - 3, "nearly as far"
-show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
+show.spread(digits, "% of 1,000 digits right, a dot for each seed")
 
 # %%
 beside("fresh", measured=round(sum(fresh_ones) / 3))

@@ -358,7 +358,8 @@ print("\n".join(line for line in lines if line.startswith(("export ", "unset "))
 # `GLOO_SOCKET_IFNAME` names the network interface over which gloo sends. `NCCL_SOCKET_IFNAME` names the interface on which NCCL's ranks meet, and
 # over which they send if there is no InfiniBand. If there is, NCCL finds the InfiniBand cards by itself: `NCCL_IB_HCA` chooses among them, and
 # `NCCL_DEBUG=INFO` shows which ones it uses. If you name an interface that the other nodes cannot reach, the ranks wait forever.
-#
+
+# %% [markdown]
 # ### The image
 #
 # Where does the container come from? You write a *definition file*: a base image, the files to copy into it, and the commands that install the rest.

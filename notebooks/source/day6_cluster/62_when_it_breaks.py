@@ -19,6 +19,7 @@ import re
 import socket
 import statistics
 import tempfile
+import textwrap
 from pathlib import Path
 
 from workshop import launch, show
@@ -37,7 +38,8 @@ def happens(program, n=2, **limits):
     try:
         return launch.torchrun(program, n, limits=launch.Limits(**limits))
     except launch.RankFailed as error:
-        print("\n".join(line[:150] for line in str(error).splitlines()))
+        for line in str(error).splitlines():
+            print(textwrap.fill(line, 110, subsequent_indent="    ") or line)
         return error
 
 
@@ -952,7 +954,8 @@ beside("stands_still", predicted=1.0, measured=round(stood, 1))
 # for each death, plus a quorum and a commit in each step (the table shows their median cost here). Two costs remain. While a replica is away, the
 # batch is smaller, and the data that it would have seen are not seen. And each replica needs memory for a copy of the weights. Within a replica you
 # shard as before.
-#
+
+# %% [markdown]
 # We met three traps while we wrote this cell:
 #
 # - **A replica that comes back too late is alone.** If the others had ended before, replica 2 would have begun at step 0 by itself and ended with
@@ -966,7 +969,8 @@ beside("stands_still", predicted=1.0, measured=round(stood, 1))
 # torchft's servers have no authentication: whoever reaches one can make a replica run code. Where the machine allows it, the workshop therefore
 # gives the replicas a private network, which nobody else can enter and which has no way out. Otherwise they share the machine's loopback. Between
 # nodes there is no such network, and you have to trust the cluster's network.
-#
+
+# %% [markdown]
 # ## At scale: what to switch on before
 #
 # You have to switch on your tools *before* something breaks, and above all the flight recorder. torch 2.11 and 2.13 record the last 2,000

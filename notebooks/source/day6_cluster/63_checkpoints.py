@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 import tempfile
+import textwrap
 from pathlib import Path
 
 from workshop import launch, show
@@ -597,9 +598,10 @@ try:
     launch.torchrun(LOADING, 1, variables={"where": str(naive)})
 except launch.RankFailed as error:
     print(f"{naive.stat().st_size:,} bytes are there, and loading them says:")
-    print("\n".join(line for line in str(error).splitlines() if "Error" in line)[:200])
-    said = str(error)
-assert "zip" in said or "EOF" in said, said
+    lines = [line for line in str(error).splitlines() if "Error" in line]
+    for line in lines:
+        print(textwrap.fill(line, 110, subsequent_indent="    "))
+    assert "zip" in str(error) or "EOF" in str(error), str(error)
 
 # %% [markdown]
 # Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make such a failure harmless. Write to a file *beside* the last one,

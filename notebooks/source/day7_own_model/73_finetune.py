@@ -621,6 +621,8 @@ assert min(fast[2]) > 1.1 * max(full[2])
 # %%
 old_of = {way: sum(one[1] for one in found) for way, found in runs.items()}
 beside("forgets", measured=max(old_of, key=old_of.get))
+
+# %%
 show.learned_and_forgotten(
     before[:2], {way: [one[:2] for one in found] for way, found in runs.items()}
 )

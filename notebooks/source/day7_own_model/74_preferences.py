@@ -199,14 +199,14 @@ assert 0.3 < before["long"] < 0.7
 # Suppose that each answer has a reward r, a number that we do not know. **Bradley and Terry** (1952) model the probability that one answer is chosen
 # over another as
 #
-# $$P(chosen) = \sigma(r_{chosen} - r_{rejected}), \qquad \sigma(x) = \frac{1}{1 + e^{-x}}$$
+# $$P(\text{chosen}) = \sigma(r_\text{chosen} - r_\text{rejected}), \qquad \sigma(x) = \frac{1}{1 + e^{-x}}$$
 #
 # Classical **RLHF**, reinforcement learning from human feedback, first trains a reward model with this formula. It then trains a language model on
 # the rewards, and keeps it close to the model it started from, its **reference model**. **DPO**, direct preference optimization (Rafailov et al.,
 # 2023), needs no reward model. There is a formula for the best model that RLHF could reach. Solved for the reward, it gives the reward that belongs
 # to a model (equation 5):
 #
-# $$r = \beta \log \frac{p_{model}(answer)}{p_{reference}(answer)} + \text{what depends on the question alone}$$
+# $$r = \beta \log \frac{p_\text{model}(\text{answer})}{p_\text{reference}(\text{answer})} + \text{what depends on the question alone}$$
 #
 # The last part cancels in the difference of two rewards for the same question. The model is therefore its own reward model. It learns by increasing
 # the probability P(chosen) that its own rewards give. This is equation 7.

@@ -146,7 +146,7 @@ beside("silent", predicted=predicted, measured=silent)
 # Now we need the loss. Let A be the advantage of an answer, and r the ratio of two probabilities of a token: its probability now, and its
 # probability when the answer was written.
 #
-# $$-\min\left(r A,\; clip(r, 0.8, 1.2)\, A\right), \qquad r = \frac{p_{now}(token)}{p_{then}(token)}$$
+# $$-\min\left(r A,\; \text{clip}(r, 0.8, 1.2)\, A\right), \qquad r = \frac{p_\text{now}(\text{token})}{p_\text{then}(\text{token})}$$
 #
 # The clip limits how far the model moves. Once a token of a good answer (A > 0) has become 20 % likelier, or a token of a bad answer 20 % less
 # likely, its gradient is 0 and it is not pushed any further.
@@ -230,6 +230,8 @@ assert plain[4] < ratio[4]
 # %%
 stands_it = "both" if plain[16] > before else "only-the-ratio"  # ratio: asserted above
 beside("stands_it", measured=stands_it)
+
+# %%
 show.learned_by_age({"with the ratio": ratio, "without": plain}, before)
 
 # %% [markdown]

@@ -1,4 +1,6 @@
-"""Sentences as HTML: `code` between backticks becomes code, everything else is escaped.
+"""Sentences as HTML: `code` between backticks becomes code, *words* between stars are emphasised.
+
+All else is escaped, dollars too: a notebook would set what stands between two of them as a formula.
 
 No colour is set for text or background, so that it reads in a light and in a dark notebook.
 """
@@ -9,11 +11,17 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
+_STARS = re.compile(r"(?<!\w)\*(\w[^*]*\w|\w)\*(?!\w)")
+
 
 def inline(text: str) -> str:
-    """Escaped text with `code` marked up; the reader's window breaks the lines."""
-    marked = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", html.escape(text, quote=False))
-    return marked.replace("\n", " ")
+    """Escaped text with `code` and *emphasis* marked up; the reader's window breaks the lines."""
+    pieces = re.split(r"`([^`]+)`", html.escape(text.replace("\n", " "), quote=False))
+    marked = [
+        f"<code>{piece}</code>" if at % 2 else _STARS.sub(r"<em>\1</em>", piece)
+        for at, piece in enumerate(pieces)
+    ]
+    return "".join(marked).replace("$", "<span>$</span>")
 
 
 def paragraph(text: str) -> str:
@@ -23,7 +31,7 @@ def paragraph(text: str) -> str:
 
 def code_block(source: str) -> str:
     """Source as it stands."""
-    return f'<pre style="margin:0.3em 0">{html.escape(source, quote=False)}</pre>'
+    return f'<pre style="margin:0.3em 0;font-family:monospace">{html.escape(source, quote=False)}</pre>'
 
 
 def boxed(body: str, colour: str) -> str:

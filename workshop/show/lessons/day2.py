@@ -48,11 +48,9 @@ def _held(axis: Any, held: Held, owner: Mapping[float, int], tallest: int) -> No
     for column, rank in enumerate(sorted(held)):
         for row, value in enumerate(held[rank]):
             source = owner.get(value)
-            face, ink, edge = (
-                ("white", "black", 1.8) if source is None else (rank_colour(source), "white", 1.0)
-            )
+            face, edge = ("white", 1.8) if source is None else (rank_colour(source), 1.0)
             place = (column + 0.06, -row - 0.94, 0.88, 0.88)
-            cell(axis, place, face, f"{value:g}", ink=ink, size=9, edgecolor="#333333", linewidth=edge)
+            cell(axis, place, face, f"{value:g}", size=9, edgecolor="#333333", linewidth=edge)
     axis.set_xlim(0, len(held))
     axis.set_ylim(-tallest, 0)
     axis.set_xticks([i + 0.5 for i in range(len(held))], [f"rank {r}" for r in sorted(held)], fontsize=8)
@@ -173,7 +171,15 @@ def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
     total = sum(parts.values())
     axis.axhline(cap / unit, color=LIMIT, linewidth=1.5)
     words = f"cap {format_bytes(cap)} "
-    axis.text(ranks - 0.45, cap / unit, words, va="bottom", ha="right", fontsize=8, color=LIMIT)
+    axis.annotate(
+        words,
+        (ranks - 0.45, cap / unit),
+        (0, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        color=LIMIT,
+    )
     names = ["rank 0", *(f"rank {rank}\ncopy" for rank in range(1, ranks))]
     axis.set_xticks(range(ranks), names, fontsize=8)
     name_axes(axis, y=f"{name_of_unit} a rank holds")

@@ -8,7 +8,7 @@ from math import cos, pi
 from typing import Any
 
 from workshop.facts.units import format_seconds
-from workshop.show.grids import cell, no_lines, only_boxes
+from workshop.show.grids import cell, ink_on, no_lines, only_boxes
 from workshop.show.style import (
     LIMIT,
     RANK_COLOURS,
@@ -254,7 +254,8 @@ def _pieces(axis: Any, row: int, names: Sequence[str], percent: Sequence[float])
         colour = rank_colour(kinds.index(name))
         axis.barh(row, wide, 0.65, left=left, color=colour, label=name, edgecolor="white", linewidth=0.8)
         if wide > 1.8:
-            axis.text(left + wide / 2, row, str(number), ha="center", va="center", fontsize=8, color="white")
+            middle = left + wide / 2, row
+            axis.text(*middle, str(number), ha="center", va="center", fontsize=8, color=ink_on(colour))
         left += wide
 
 
@@ -301,7 +302,7 @@ def ring_blocks(ranks: int) -> Picture:
             skipped += owner > rank
             look = {"edgecolor": "white", "alpha": 0.25 if owner > rank else 1.0}
             words = f"of {owner}: masked" if owner > rank else f"of rank {owner}"
-            ink = "black" if owner > rank else "white"
+            ink = "black" if owner > rank else ink_on(rank_colour(owner))
             cell(axis, (step, rank, 1, 1), rank_colour(owner), words, ink=ink, size=8, **look)
     for step in range(ranks):
         axis.text(step + 0.5, -0.15, f"step {step}", ha="center", fontsize=8)

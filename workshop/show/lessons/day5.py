@@ -225,6 +225,7 @@ def scores_by_step(
 def zero_patterns(masks: Mapping[str, Any]) -> Picture:
     """A panel for each name: a boolean matrix, what stays in colour."""
     from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
 
     figure, axes = panels(2.3 * len(masks), 2.5, len(masks))
     shades = ListedColormap(["#EEEEEE", MEASURED])
@@ -234,4 +235,6 @@ def zero_patterns(masks: Mapping[str, Any]) -> Picture:
         axis.set_xticks([])
         axis.set_yticks([])
         no_lines(axis)
+    handles = {"stays": Patch(facecolor=MEASURED), "becomes 0": Patch(facecolor="#EEEEEE")}
+    legend(figure, 2, handles=handles)
     return Picture(figure, "which weights stay: " + ", ".join(masks))

@@ -170,9 +170,8 @@ def rows_read(written: Sequence[int], read: Sequence[Sequence[tuple[int, int, in
 
 def _row(axis: Any, place: tuple[float, float], row: int, file: int) -> None:
     """A row of a matrix in the colour of the file that holds it."""
-    ink = "black" if file % 8 in (1, 4, 6) else "white"
     look: dict[str, Any] = {"edgecolor": "white", "linewidth": 2}
-    cell(axis, (*place, 1.6, 1), rank_colour(file), f"row {row}", ink=ink, **look)
+    cell(axis, (*place, 1.6, 1), rank_colour(file), f"row {row}", **look)
 
 
 def saves_in_time(saves: Mapping[str, tuple[float, float]]) -> Picture:

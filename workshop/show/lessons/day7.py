@@ -229,7 +229,11 @@ def learned_and_forgotten(
     axis.invert_xaxis()
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_ylim(bottom=0)
-    name_axes(axis, "perplexity of right answers (learned: to the right)", "of old answers (forgotten: up)")
+    name_axes(
+        axis,
+        "perplexity of right answers (learned: to the right)",
+        "perplexity of old answers\n(forgotten: up)",
+    )
     legend(figure, 1 + len(ways))
     words = "; ".join(
         f"{name}: " + ", ".join(f"right answers {learned:.3g}, old {old:.3g}" for learned, old in runs)
