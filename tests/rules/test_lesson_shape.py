@@ -74,11 +74,11 @@ def test_a_lesson_says_which_model_and_text_it_trains(path: Path) -> None:
 def unseen(cells: list[Cell]) -> list[str]:
     """Comparisons that no reader sees: a notebook shows only what a cell's last line gives."""
     code = [text_of(cell) for cell in cells if cell["cell_type"] == "code"]
-    found = []
+    lost: list[str] = []
     for text in (text for text in code if "beside(" in text and not text.startswith("%")):
         *before, _ = ast.parse(text).body
-        found += [ast.unparse(line) for line in before if ast.unparse(line).startswith("beside(")]
-    return found
+        lost += [ast.unparse(line) for line in before if ast.unparse(line).startswith("beside(")]
+    return lost
 
 
 def test_a_comparison_above_the_last_line_is_unseen() -> None:
