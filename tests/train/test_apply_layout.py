@@ -26,6 +26,7 @@ def test_another_number_of_ranks_and_a_missing_group_are_refused():
 
 
 def test_fp16_scales_its_loss_and_still_learns():
+    torch.manual_seed(0)
     settings = Settings(num_steps=3, learning_rate=3e-3)
     ready = apply_layout(GPT(TINY), Layout(precision="amp-fp16"), settings)
     losses = train_loop(ready, TextBatches(16, 2), settings).values

@@ -7,8 +7,8 @@ import torch
 
 from workshop.facts.precision import MOMENTS
 from workshop.models.gpt import GPT, GPTConfig
-from workshop.train.engine import FLAT
 from workshop.train.optimizers import STATE, Lion, build_optimizers, optimizer_class
+from workshop.train.settings import FLAT
 
 CONFIG = GPTConfig(
     vocab_size=256, hidden_size=128, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=256

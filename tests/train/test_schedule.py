@@ -2,7 +2,7 @@
 
 import pytest
 
-from workshop.train.schedule import Schedule
+from workshop.train.settings import Schedule
 
 
 def test_warm_up_reaches_the_peak_in_a_line():

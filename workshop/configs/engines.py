@@ -16,7 +16,7 @@ copy. A run whose recipe is another engine's is refused: its predicted memory wo
 from __future__ import annotations
 
 from workshop.facts.checks import check_choice
-from workshop.facts.layout import Layout
+from workshop.facts.layout import Layout, usual_engine
 from workshop.facts.run import Run
 
 ENGINES = ("ddp", "fsdp", "deepspeed")
@@ -42,18 +42,9 @@ OFFLOADS = {
 def engine_of(run: Run) -> str:
     """The engine a run asks for: by its precision recipe or implementation, else by its ZeRO stage.
 
-    See `usual_engine`.
+    See `workshop.facts.layout.usual_engine`.
     """
     return usual_engine(run.layout, run.implementation.name)
-
-
-def usual_engine(layout: Layout, library: str = "torch") -> str:
-    """A recipe or implementation of DeepSpeed is DeepSpeed, and an offloaded optimizer, which only it has.
-    Else stage 0 is DDP, stage 1 (which FSDP cannot do) DeepSpeed, stages 2 and 3 FSDP.
-    """
-    if layout.precision.startswith("deepspeed") or library == "deepspeed" or layout.offload == "optimizer":
-        return "deepspeed"
-    return {0: "ddp", 1: "deepspeed"}.get(layout.zero, "fsdp")
 
 
 def chosen_engine(run: Run, engine: str | None) -> str:

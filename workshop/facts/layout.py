@@ -216,3 +216,14 @@ class Layout:
                 self.rank_of({**place, **dict(zip(axes, index, strict=True))}) for index in product(*ranges)
             )
         )
+
+
+def usual_engine(layout: Layout, library: str = "torch") -> str:
+    """The engine whose layout this is, of those that cut data-parallel training: ddp, fsdp or deepspeed.
+
+    A recipe or implementation of DeepSpeed is DeepSpeed, and an offloaded optimizer, which only it has.
+    Else stage 0 is DDP, stage 1 (which FSDP cannot do) DeepSpeed, stages 2 and 3 FSDP.
+    """
+    if layout.precision.startswith("deepspeed") or library == "deepspeed" or layout.offload == "optimizer":
+        return "deepspeed"
+    return {0: "ddp", 1: "deepspeed"}.get(layout.zero, "fsdp")

@@ -5,8 +5,8 @@
     measured = train(run)            # gloo ranks on a laptop, NCCL ranks on GPUs
 
 From the inside out: `loop` is the training loop, to be read from top to bottom; `apply_layout` makes a model
-ready for it, cut as a layout says; `engine` decides without torch who trains a layout, and what is refused;
-`cut_model` and `ready_cut` are for models cut by tensor, pipeline or context; `optimizers`, `schedule`,
+ready for it, cut as a layout says; `settings` says without torch how to train, which engine does, and what is
+refused; `cut_model` and `ready_cut` are for models cut by tensor, pipeline or context; `optimizers` and
 `recompute` are choices by name;
 `checkpoint` saves and resumes exactly; `log` keeps numbers; `launched` starts ranks and brings back what they
 measured; `comparison` puts that beside a prediction.

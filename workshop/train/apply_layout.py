@@ -13,7 +13,7 @@ not be cut into heads. Recompute around a compiled layer would cut the compiler'
 hook around the compiled program, for its gathers are no part of it. And an optimizer made before
 sharding would hold the whole weights.
 
-Which engine shards is decided in `workshop.train.engine`.
+Which engine shards is decided in `workshop.train.settings`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from workshop.facts.layout import Layout
 from workshop.parallel.materialise import Initialise, local_device
 from workshop.parallel.wrapping import layers
 from workshop.train.cut_model import Axes, Pipelined, cut_model
-from workshop.train.engine import choose_engine, is_cut, optimizer_problems
 from workshop.train.optimizers import build_optimizers, optimizer_class
 from workshop.train.ready import Contexts, Ready, ReadyDeepSpeed, ReadyZero
 from workshop.train.ready_cut import ReadyCut
 from workshop.train.recompute import apply_recompute
-from workshop.train.settings import Settings
+from workshop.train.settings import Settings, choose_engine, is_cut, optimizer_problems
 
 
 def apply_layout(

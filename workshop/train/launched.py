@@ -21,8 +21,7 @@ from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.models import VOCAB_SIZE
-from workshop.train.engine import check_run
-from workshop.train.settings import Settings
+from workshop.train.settings import Settings, check_run
 
 _PROGRAM = """
 import os

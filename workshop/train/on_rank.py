@@ -24,16 +24,18 @@ from workshop.models.moe import Experts, Router
 from workshop.models.text import TextBatches
 from workshop.train.apply_layout import apply_layout
 from workshop.train.checkpoint import Checkpoints
-from workshop.train.engine import check_run, is_cut
 from workshop.train.group import join_group
 from workshop.train.log import open_log
 from workshop.train.loop import Losses, train_loop
 from workshop.train.ready import Ready
-from workshop.train.settings import Settings
+from workshop.train.settings import Settings, is_cut
 
 
 def train_on_rank(run: Run, settings: Settings, folder: str | None = None, measured: bool = True) -> None:
-    """Train the run on this rank and report ``losses``, ``first_step`` and, if wanted, a ``measurement``."""
+    """Train the run on this rank and report ``losses``, ``first_step`` and, if wanted, a ``measurement``.
+
+    settings: with the run's engine in them, as `workshop.train.launched.as_program` gives them.
+    """
     device = join_group()
     losses, measurement = _train(run, settings, folder, measured)
     reported: dict[str, Any] = {"first_step": losses.first_step, "losses": losses.values}
@@ -48,7 +50,6 @@ def _train(
     run: Run, settings: Settings, folder: str | None, measured: bool
 ) -> tuple[Losses, Measured | None]:
     rank = dist.get_rank()
-    settings = check_run(run, settings)
     torch.manual_seed(settings.seed)
     on_meta = settings.engine in ("fsdp", "zero") and not is_cut(run.layout)
     with torch.device("meta" if on_meta else "cpu"):

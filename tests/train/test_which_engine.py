@@ -11,8 +11,7 @@ from workshop.facts.run import Run
 from workshop.parallel.pipeline import RUN_BY_HAND
 from workshop.predict.pipeline.orders import CLASSIC
 from workshop.train import train
-from workshop.train.engine import check_run, choose_engine
-from workshop.train.settings import ENGINES, Settings
+from workshop.train.settings import ENGINES, Settings, check_run, choose_engine
 
 SMALL = catalogue.model("gpt-1m")
 
@@ -135,7 +134,7 @@ def test_what_does_not_divide_is_refused_before_ranks_start(monkeypatch, change,
 
 
 def test_rules_are_in_one_place():
-    from workshop.train.engine import RECIPES
+    from workshop.train.settings import RECIPES
 
     assert {"auto", *RECIPES} == set(ENGINES)
     assert RUN_BY_HAND is CLASSIC
