@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from workshop.published.blind import FIRST, ROWS, first_predictions
 from workshop.published.canonical_reader import read_runs
-from workshop.published.inside import interval_of
+from workshop.published.predicted import interval_of
 from workshop.published.record import SECONDS, MeasuredRun, Skipped
 from workshop.published.report import VERDICT, Line, memory_lines, summary, time_lines
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workshop.published.inside import interval_of
 from workshop.published.own_runs import compare, text
+from workshop.published.predicted import interval_of
 from workshop.published.record import ALLOCATED, DEVICE, SECONDS, TOKENS
 from workshop.published.tables import read_table
 

@@ -11,7 +11,7 @@ import pytest
 from workshop import launch
 from workshop.facts.measurement import Measurement
 from workshop.rehearse import Rehearsal, RehearsalError, Roofline, rehearse, rehearse_ranks
-from workshop.rehearse.devices import roofline_of
+from workshop.rehearse.run import roofline_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ hook              what travels for each fp32 gradient                           
 ================  ==================================================================  ========================
 none              4 bytes                                                             DDP's own all_reduce
 fp16              2 bytes                                                             torch
-bf16              2 bytes                                                             `workshop.parallel.half`
+bf16              2 bytes                                                             `bf16_hook`
 powersgd          rank * (rows + columns) numbers for a matrix (arXiv 1905.13727)     torch
 powersgd-by-hand  the same                                                            `.powersgd`
 sign              1 bit, and 4 bytes for each 1,024 (arXiv 1901.09847)                `.signs`
@@ -20,16 +20,15 @@ PowerSGD and sign remember what they left out (*error feedback*). DDP settles it
 step, so whatever remembers something about a bucket sends the first ``start`` = 2 steps in full.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: DDP compares a hook's annotations with its own classes.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from workshop.parallel.half import bf16_hook
 from workshop.parallel.powersgd import PowerSGD, powersgd_hook
 from workshop.parallel.signs import SignState, sign_hook
 
@@ -43,6 +42,22 @@ class Hook:
     hook: Callable[..., Any]
     make_state: Callable[..., Any] = lambda group: group
     options: tuple[str, ...] = ()
+
+
+def bf16_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Mean over ranks of a bucket, (numbers,), sent as bfloat16: half the bytes; a future of it, in place.
+
+    fp32 gradients are rounded to bf16, summed on the wire, and widened again. bf16 keeps fp32's range, so
+    nothing overflows; dividing before the sum keeps it in range for fp16 too. What is lost is precision: 8
+    bits of mantissa, and the additions on the way round as well. No memory, no error feedback: rounding to
+    the nearest has no preferred direction, so the errors of many steps cancel by themselves.
+
+    PyTorch has the same hook (`default_hooks.bf16_compress_hook`), which it refuses without NCCL.
+    """
+    flat = bucket.buffer()
+    narrow = flat.to(torch.bfloat16).div_(dist.get_world_size(group))
+    sending = dist.all_reduce(narrow, group=group, async_op=True).get_future()
+    return sending.then(lambda _: flat.copy_(narrow))
 
 
 def _torch_powersgd(group: Group, rank: int = 2, start: int = 2) -> powerSGD_hook.PowerSGDState:

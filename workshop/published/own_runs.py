@@ -15,7 +15,7 @@ from typing import Any
 
 from workshop.facts.units import format_bytes
 from workshop.published.canonical_reader import read_runs
-from workshop.published.inside import interval_of
+from workshop.published.predicted import interval_of
 from workshop.published.record import MeasuredRun, Skipped
 from workshop.published.report import VERDICT, Line, memory_lines, summary, time_lines
 

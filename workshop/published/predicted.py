@@ -1,4 +1,4 @@
-"""What we predict for a measured run: seconds in the source's own quantity, and bytes.
+"""What we predict for a measured run: seconds in the source's own quantity, bytes, and intervals.
 
 Runs that share model, cluster, stack and format go through the time model as one grid. What a predictor
 does not have is refused here with a sentence, and never passed over.
@@ -11,16 +11,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.stack import Software
 from workshop.predict.case import NotPredictable, refuse, setting_of
 from workshop.predict.flops import forward_flops, megatron_flops
+from workshop.predict.interval import Interval, memory_margins, model_doubts, time_interval
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
 from workshop.predict.time.rates import Rates, rates_of
 from workshop.predict.time.step import CAUSES, StepArrays, predict_steps
 from workshop.published.record import (
     ACTIVATIONS,
+    ALLOCATED,
     HARDWARE,
     MFU,
     OUT_OF_MEMORY,
@@ -155,3 +158,19 @@ def time_predictions(records: Sequence[MeasuredRun]) -> tuple[list[tuple[Observa
         except ValueError as reason:
             skipped += [Skipped(one.table, one.row, str(reason), "time") for one in some]
     return answers, skipped
+
+
+def interval_of(record: MeasuredRun, quantity: str, predicted: float) -> Interval:
+    """From p10 to p90 of what would be measured, in the unit that was measured.
+
+    quantity: one of `TIMES` or of `MEMORIES` in bytes.
+    """
+    run = record.run
+    if quantity in TIMES:
+        around = time_interval(run, record.software.name, 1.0)
+        if quantity != SECONDS:  # a rate: the longest step is the least of it
+            around = Interval(1 / around.upper, 1 / around.lower)
+        return around.times(predicted)
+    of_model = model_doubts(run.model, precision(run.layout.precision), run.adapter)
+    kept, taken = memory_margins(of_model, run.implementation.name, run.layout.pipeline > 1)
+    return (kept if quantity == ALLOCATED else taken).times(predicted)

@@ -11,7 +11,7 @@ recomputed.
 flight; with ``v`` virtual stages rank ``i`` holds ``2 (p - i - 1) + (v - 1) p + 1`` chunks of ``L / (p v)``
 layers at the end of its warm-up (Narayanan et al. 2021, arXiv 2104.04473, section 2.2); GPipe holds all
 ``m``.  Zero-bubble schedules after Qi et al. 2023 (arXiv 2401.10241): H1 as 1F1B, H2 up to ``2 (p - i) - 1``.
-Schedules that fold the pipeline are in :mod:`workshop.predict.pipeline.v_shaped`.
+Schedules that fold the pipeline are in :mod:`workshop.predict.memory.peaks`.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
+from workshop.facts.layout import FOLDED
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
@@ -43,7 +44,6 @@ from workshop.predict.memory.states import (
     sums_whole,
     unsharded,
 )
-from workshop.predict.pipeline.v_shaped import FOLDS, folded
 
 NOWHERE = RankHardware()
 
@@ -203,8 +203,8 @@ Parts = dict[str, Array]
 
 def moments(config: TrainingConfig, layouts: Layouts, workspace: int = 0) -> dict[str, Parts]:
     """Bytes by part at each moment of the step; see :mod:`workshop.predict.memory`."""
-    if config.schedule in FOLDS:
-        halves = [straight(*half, workspace) for half in folded(config, layouts)]
+    if config.schedule in FOLDED:
+        halves = [straight(*half, workspace) for half in _folded(config, layouts)]
         return {name: joined(halves[0][name], halves[1][name]) for name in halves[0]}
     return straight(config, layouts, workspace)
 
@@ -291,3 +291,28 @@ def loss_parts(config: TrainingConfig, layouts: Layouts, forward: bool = False) 
     if config.adapter is None and config.how.loss == "chunked":
         parts["gathered gradients"] = head_gradients(config.model, config.how, config.numbers, layouts)
     return parts
+
+
+def _folded(config: TrainingConfig, layouts: Layouts) -> list[tuple[TrainingConfig, Layouts]]:
+    """The two halves of each rank, as recipes and layouts, with the micro-batches alive in each.
+
+    These schedules fold the pipeline, so that a rank holds two stages that lie far apart.
+
+    **ZB-V** (Qi et al. 2024, arXiv 2405.15362) cuts the model into ``2 p`` chunks and lays them out as a V:
+    rank ``i`` holds chunks ``i`` and ``2 p - 1 - i``, so rank 0 has the embedding and the loss.  Every rank
+    keeps as many activations as 1F1B's first rank does, ``p`` micro-batches of its two chunks.
+
+    **DualPipe** (DeepSeek-V3, arXiv 2412.19437, section 3.2.1) sends micro-batches from both ends at once:
+    rank ``i`` holds stages ``i`` and ``p - 1 - i``, twice the weights, and ``p + 1`` micro-batches'
+    activations of one stage.
+    """
+    p, m = layouts.pipeline, layouts.accumulation
+    stages = 2 * p if config.schedule == "zbv" else p
+    # DualPipe's p + 1 are shared between the two directions.
+    alive = np.minimum(p, m) if config.schedule == "zbv" else np.minimum((p + 1) / 2, m)
+    plain = replace(config, schedule="gpipe")
+    one = 1 + 0 * p
+    return [
+        (plain, replace(layouts, pipeline=stages, virtual_stages=one, stage=stage, accumulation=alive))
+        for stage in (layouts.stage, stages - 1 - layouts.stage)
+    ]
