@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.notebook_clock import CellFailed, notebook, spread
-from workshop.launch.environment import rank_environment
+from workshop.site.current import rank_environment
 
 CELL = "y = 1 + 1"
 

@@ -20,7 +20,7 @@ import pytest
 from tests import called_exercises, schedule, second_try, turns, warm_engines, warm_kernels
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
-from workshop.launch.environment import launcher_variables
+from workshop.site.current import launcher_variables
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WORKSHOP_WARM_UP", "off")

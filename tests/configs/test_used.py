@@ -148,7 +148,7 @@ def test_a_script_trains_the_same_under_every_engine(name, two):
 
 MACHINE = """
 import os, runpy, sys
-from workshop.launch.environment import launcher_variables
+from workshop.site.current import launcher_variables
 machine = os.environ["RANK"]
 for name in launcher_variables(os.environ):
     del os.environ[name]

@@ -11,7 +11,7 @@ import pytest
 
 from tests import warm_python
 from workshop import launch
-from workshop.launch.environment import rank_environment
+from workshop.site.current import rank_environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))

@@ -21,7 +21,7 @@ from workshop.launch.failures import (
     place_in,
     read_evidence,
 )
-from workshop.launch.known_causes import KNOWN, advice
+from workshop.launch.verdicts import KNOWN, advice
 
 CELL = Program("/tmp/run/cell.py")
 DUMP = """Thread 0x1 (most recent call first):

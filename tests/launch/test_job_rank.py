@@ -11,11 +11,11 @@ import pytest
 
 from tests.ports import free_port
 from workshop.launch.child.job_rank import claim_attempt
-from workshop.launch.environment import scrubbed
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs.client import State
 from workshop.launch.jobs.record import Task
+from workshop.site.current import scrubbed
 from workshop.site.job import Job
 from workshop.site.spec import SiteSpec
 

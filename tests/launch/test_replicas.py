@@ -26,7 +26,7 @@ from workshop.launch import (
     processes,
     replicas,
 )
-from workshop.launch.fresh.replica_output import ReplicaTranscript
+from workshop.launch.fresh.replicas import ReplicaTranscript
 
 ROOT = Path(__file__).parents[2]
 OUTLIVE = ROOT / "examples" / "replicas" / "outlive.py"

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from workshop.assets import cache, store
-from workshop.launch.environment import rank_environment
 from workshop.site import current as sites
 from workshop.site.current import (
     current_site,
     expanded,
     known_sites,
     python_of,
+    rank_environment,
     site_environment,
     site_of_file,
     unset_variables,

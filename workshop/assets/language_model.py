@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from workshop.assets import cache
 from workshop.assets.store import Unavailable, folder, is_offline, place
 from workshop.assets.table import asset
-from workshop.launch.environment import scrubbed
 from workshop.process.quiet import quietly
+from workshop.site.current import scrubbed
 
 if TYPE_CHECKING:
     import torch

@@ -27,9 +27,8 @@ from pathlib import Path
 
 import zmq
 
-from workshop.launch.environment import scrubbed
 from workshop.launch.processes import die_with_parent
-from workshop.site.current import current_site, in_allocation
+from workshop.site.current import current_site, in_allocation, scrubbed
 from workshop.site.interfaces import address_on, own_address
 
 LOOPBACK = "127.0.0.1"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop.doctor.findings import Check, Finding
 from workshop.facts.units import BINARY_UNITS, format_bytes
-from workshop.launch.environment import launcher_variables
+from workshop.site.current import launcher_variables
 
 MIB, GIB = BINARY_UNITS["MiB"], BINARY_UNITS["GiB"]
 SHARED_MEMORY = Path("/dev/shm")

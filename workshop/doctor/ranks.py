@@ -20,9 +20,8 @@ from pathlib import Path
 from workshop.doctor.findings import Check, Finding
 from workshop.doctor.software import ask_torch
 from workshop.facts.units import format_seconds
-from workshop.launch.environment import rank_environment
 from workshop.launch.processes import die_with_parent
-from workshop.site.current import in_allocation, site_environment, site_of_file
+from workshop.site.current import in_allocation, rank_environment, site_environment, site_of_file
 from workshop.site.interfaces import missing_interfaces
 
 QUICK_SECONDS = 20

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from workshop.doctor.findings import Check, Finding
 from workshop.facts.tree import DISTRIBUTION, FROM_WHEEL
 from workshop.facts.units import format_bytes, format_seconds
-from workshop.launch.environment import scrubbed
+from workshop.site.current import scrubbed
 
 OLDEST_PYTHON = (3, 11)
 TORCH_SECONDS = 90

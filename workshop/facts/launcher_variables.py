@@ -2,7 +2,7 @@
 
 They are right for the process they were made for and wrong for every process that inherits them. A rank that
 believes an inherited ``SLURM_NTASKS`` waits for tasks that do not exist. So each launch takes them away from
-the environment it hands on, on this machine (`launch.environment`) and in a batch script (`site.job`).
+the environment it hands on, on this machine (`site.current`) and in a batch script (`site.job`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 from workshop.configs.nsys_command import nsys_command
 from workshop.launch import Cell, Limits, Result, Session, device, torchrun
 from workshop.launch import script as program_file
-from workshop.launch.environment import rank_environment
+from workshop.site.current import rank_environment
 
 _RUN = "import subprocess, sys\nsys.exit(subprocess.run({command!r}, env={environment!r}).returncode)\n"
 

@@ -148,7 +148,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Started:
-    """An attempt has begun: process numbers by rank, and how the ranks of the attempt before ended.
+    """An attempt has begun: process numbers and folders by rank, and how those of the attempt before ended.
 
     replica: whose attempt; None where there are none. An exit code is negative for a signal.
     """
@@ -156,6 +156,7 @@ class Started:
     id: int
     attempt: int
     pids: dict[int, int]
+    folders: dict[int, str]
     previous: dict[int, int | None]
     replica: int | None = None
 

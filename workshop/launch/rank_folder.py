@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 LOG = "log"  # what it prints, and what its children and libraries print
@@ -39,6 +40,12 @@ def of_rank(directory: Path, rank: int) -> Path:
 def of_attempt(run: Path, attempt: int) -> Path:
     """The folder of one start of a launch's ranks, the first being number 0."""
     return run / f"{_ATTEMPT}{attempt}"
+
+
+def of_ranks(run: str, attempt: int, ranks: Iterable[int]) -> dict[int, str]:
+    """The folders of these ranks in one start of a launch, as its agent tells them (`messages.Started`)."""
+    of = of_attempt(Path(run), attempt)
+    return {rank: str(of_rank(of, rank)) for rank in ranks}
 
 
 def last_attempt(run: Path) -> int:

@@ -31,7 +31,6 @@ from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from workshop.launch.environment import engine_environment
 from workshop.launch.messages import (
     COMMANDS,
     EVENTS,
@@ -46,6 +45,7 @@ from workshop.launch.messages import (
     unpacked,
 )
 from workshop.launch.processes import ProcessId, ProcessSpace, boot_time, can_lock, descendants, end_all
+from workshop.site.current import engine_environment
 from workshop.site.owners import NotOurs, open_own, ours, own_folder
 
 PREFIX = "workshop-"

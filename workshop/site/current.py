@@ -10,7 +10,8 @@ The first of these that is there:
 
 A file holds ``$USER`` and the like, so that one file serves all people of a site; `current_site` has filled
 them in. What a site means for ranks is `site_environment`: the network interface of launches over several
-nodes, the cache, offline, the proxy. A variable that you set yourself always wins over the site's.
+nodes, the cache, offline, the proxy. A variable that you set yourself always wins over the site's; all that a
+rank then sees is `rank_environment`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import nearest
+from workshop.facts.launcher_variables import OF_LAUNCHER
 from workshop.facts.tree import ROOT
-from workshop.site.interfaces import interface_environment
+from workshop.site.cores import GPU_CPUS
+from workshop.site.interfaces import interface_environment, resolved
 from workshop.site.spec import SiteSpec, read_site
 
 HERE = Path("workshop-site.toml")
@@ -272,3 +275,65 @@ def site_environment(site: SiteSpec, *, one_node: bool = True, offline: bool | N
 def python_of(site: SiteSpec) -> str:
     """The Python of the site's nodes: the site's, the container's, else this one."""
     return site.python or (sys.executable if site.runtime == "none" else "python3")
+
+
+# ---------------------------------------------------------------------------- every variable of a rank
+
+# What every rank sees: the notebook's variables, minus what another launcher left, plus what a rank needs.
+#
+# A notebook started inside a Slurm job, under mpirun, or from another torchrun carries RANK, WORLD_SIZE,
+# SLURM_PROCID and their like. A program that reads them would believe them, so none of them reaches our
+# ranks; the elastic agent sets its own. The site adds what its nodes need.
+
+
+def launcher_variables(environment: Mapping[str, str]) -> list[str]:
+    """Names in ``environment`` that another launcher left there, sorted."""
+    return sorted(filter(OF_LAUNCHER.fullmatch, environment))
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of ``environment`` without the launchers' variables."""
+    gone = set(launcher_variables(environment))
+    return {name: value for name, value in environment.items() if name not in gone}
+
+
+def rank_environment(
+    environment: Mapping[str, str], *, one_node: bool = True, ranks: int = 1
+) -> dict[str, str]:
+    """What every rank of a launch gets, before the agent adds RANK and its like. ``ranks``: on this node.
+
+    One thread per rank unless the user or the site chose (as torchrun does: ranks that each take all cores
+    slow one another down). On one node gloo stays on the loopback interface: nothing listens beyond it.
+    Over several nodes the site's interface is taken. What the user set goes before what the site says.
+
+    Raises ValueError and FileNotFoundError for a site file that cannot be used.
+    """
+    env = scrubbed(environment)
+    threads = 1
+    if here := site_of_file(environment):
+        offline = is_offline(here, environment)
+        of_site = site_environment(here, one_node=one_node, offline=offline)
+        if not one_node:
+            of_site |= interface_environment(here.interface, resolved(here.interface)) | dict(
+                here.environment
+            )
+        env = {**of_site, **env}
+        if here.gpu_cpus:
+            env.setdefault(GPU_CPUS, " ".join(here.gpu_cpus))
+        threads = here.threads or max(1, len(os.sched_getaffinity(0)) // ranks)
+    env.setdefault("OMP_NUM_THREADS", str(threads))
+    env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # time stamps and thread numbers are not output
+    env.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler announces itself else
+    env["PYTHONUNBUFFERED"] = "1"
+    if one_node:
+        env["GLOO_SOCKET_IFNAME"] = env["TP_SOCKET_IFNAME"] = "lo"
+    return env
+
+
+def engine_environment() -> dict[str, str]:
+    """Variables of the supervisor and its fork server: ours, and a path on which `workshop` is found."""
+    env = rank_environment(os.environ)
+    package_parent = str(Path(__file__).resolve().parents[2])
+    known = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+    env["PYTHONPATH"] = os.pathsep.join([*known, package_parent])
+    return env

@@ -51,8 +51,8 @@ from deepspeed.ops.adam import DeepSpeedCPUAdam  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig, unset_hf_deepspeed_config  # noqa: E402
 
-from workshop.launch.environment import launcher_variables  # noqa: E402
 from workshop.parallel.accelerate_on_cpu import ranks_like_gpus  # noqa: E402
+from workshop.site.current import launcher_variables  # noqa: E402
 
 LAUNCHERS = {
     "simple_launcher": prepare.prepare_simple_launcher_cmd_env,

@@ -56,7 +56,8 @@ class FreshRanks:
             run.attempt = attempt
             if run.why:  # cancelled before there was anything to cancel
                 os.kill(os.getpid(), signal.SIGTERM)
-            self.wire.send(messages.Started(request.id, attempt, pids, previous))
+            folders = rank_folder.of_ranks(request.run_dir, attempt, pids)
+            self.wire.send(messages.Started(request.id, attempt, pids, folders, previous))
 
         timer = threading.Timer(request.timeout, self.cancel, (request.id, "timeout"))
         timer.daemon = True

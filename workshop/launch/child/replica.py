@@ -21,6 +21,7 @@ from workshop.launch.child.agent import CellAgent, make_agent
 from workshop.launch.child.torchft_on_loopback import hold_to_loopback
 from workshop.launch.messages import Launch, LaunchEnd, Started
 from workshop.launch.processes import die_with_parent
+from workshop.launch.rank_folder import of_ranks
 
 
 def run(connection: Connection, number: int, request: Launch, network: int | None) -> None:
@@ -34,7 +35,8 @@ def run(connection: Connection, number: int, request: Launch, network: int | Non
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
 
     def on_start(attempt: int, pids: dict[int, int], previous: dict[int, int | None]) -> None:
-        connection.send(Started(request.id, attempt, pids, previous, number))
+        folders = of_ranks(request.run_dir, attempt, pids)
+        connection.send(Started(request.id, attempt, pids, folders, previous, number))
 
     try:
         agent = make_agent(request, on_start, run_rank, network)

@@ -24,15 +24,13 @@ import importlib.util
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from workshop.launch import device, rank_folder, verdicts
-from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankEnd, RankFailed, RankInterrupted, RankTimeout, read_evidence
-from workshop.launch.fresh.replica_output import ReplicaTranscript
 from workshop.launch.fresh.torchrun import (
     Cell,
     Module,
@@ -53,10 +51,11 @@ from workshop.launch.messages import (
     ReplicasDone,
     Started,
 )
-from workshop.launch.output import live_of, replica_label
+from workshop.launch.output import RankLog, fold, labelled, last_bar, live_of, rank_label, replica_label
 from workshop.launch.report import own_report
 from workshop.launch.request import Limits, check_rank_count, pickled, takes_passing
 from workshop.launch.session import EngineError, Session
+from workshop.site.current import rank_environment
 
 NETWORK = "WORKSHOP_REPLICAS_NETWORK"
 
@@ -152,19 +151,19 @@ class _Replica:
     """One replica as the notebook knows it."""
 
     number: int
-    directory: Path
     attempt: int = -1
-    ranks: tuple[int, ...] = ()
+    folders: dict[int, Path] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def rank_dir(self, rank: int) -> Path:
-        """Where a rank of the present attempt writes."""
-        return rank_folder.of_rank(rank_folder.of_attempt(self.directory, max(self.attempt, 0)), rank)
+    @property
+    def ranks(self) -> list[int]:
+        """Those of the present attempt."""
+        return sorted(self.folders)
 
     def ends(self, exit_codes: Mapping[int, int | None], program: Program, state: str) -> list[RankEnd]:
         """How each rank of the present attempt ended."""
         return [
-            read_evidence(rank, self.rank_dir(rank), exit_codes.get(rank), program, state)
+            read_evidence(rank, self.folders[rank], exit_codes.get(rank), program, state)
             for rank in self.ranks
         ]
 
@@ -179,7 +178,7 @@ class _Launch:
         self.device = device.take(n * num_replicas, session, False)
         self.sentence = _sentence(self.device.sentence, num_replicas, n)
         self.directory = session.directory / f"run-{time.monotonic_ns()}"
-        self.replicas = [_Replica(at, self.directory / f"replica_{at}") for at in range(num_replicas)]
+        self.replicas = [_Replica(at) for at in range(num_replicas)]
         self.transcript = ReplicaTranscript(alone=n == 1)
         self.program = Program("")
 
@@ -232,9 +231,9 @@ class _Launch:
                 why = str(verdicts.failed(ends, self.program)).splitlines()[0]
                 replica.notes.append(f"attempt {replica.attempt + 1} failed ({why}); it was started again")
             replica.attempt = event.attempt
-            replica.ranks = tuple(sorted(event.pids))
+            replica.folders = {rank: Path(folder) for rank, folder in event.folders.items()}
             for rank in replica.ranks:
-                self.transcript.add(replica.number, rank, replica.rank_dir(rank) / rank_folder.LOG)
+                self.transcript.add(replica.number, rank, replica.folders[rank] / rank_folder.LOG)
 
     def _conclude(self, done: ReplicasDone, cancelled: bool, seconds: float) -> ReplicasResult:
         self.transcript.finish()
@@ -254,7 +253,7 @@ class _Launch:
         return result
 
     def _result_of(self, replica: _Replica, seconds: float) -> Result:
-        reports = {rank: own_report(replica.rank_dir(rank) / rank_folder.REPORT) for rank in replica.ranks}
+        reports = {rank: own_report(replica.folders[rank] / rank_folder.REPORT) for rank in replica.ranks}
         text = self.transcript.text(replica.number)
         return Result(reports, text, self.sentence, seconds, tuple(replica.notes))
 
@@ -306,3 +305,67 @@ def _sentence(device: str, num_replicas: int, n: int) -> str:
     """``3 ranks on CPU, gloo`` as ``3 replicas of 1 rank on CPU, gloo``."""
     whole = f"{num_replicas} replica{'s' * (num_replicas > 1)} of {n} rank{'s' * (n > 1)}"
     return f"{whole} on {device.partition(' on ')[2]}"
+
+
+# ---------------------------------------------------------------------------- their text
+
+
+class ReplicaTranscript:
+    """The logs of all ranks of all replicas, each rank's attempts one after another.
+
+    Their text is as `launch.output` makes it of ranks; by replica and rank.
+
+    alone: a replica has one rank, and its number says enough.
+    """
+
+    def __init__(self, alone: bool):
+        self.alone = alone
+        self.logs: dict[tuple[int, int], list[RankLog]] = {}
+
+    def add(self, replica: int, rank: int, path: Path) -> None:
+        """A rank has started, or has started again."""
+        earlier = self.logs.setdefault((replica, rank), [])
+        if earlier:
+            earlier[-1].finish()
+        earlier.append(RankLog(path))
+
+    def read(self) -> bool:
+        """Take in what was written since; True when there was anything."""
+        return sum(attempts[-1].read() for attempts in self.logs.values()) > 0
+
+    def finish(self) -> None:
+        """Read every log to its end."""
+        for attempts in self.logs.values():
+            attempts[-1].finish()
+
+    def text(self, replica: int | None = None) -> str:
+        """The folded text so far, of one replica or of all."""
+        lines = {
+            who: [line for at, log in enumerate(logs) for line in [*_again(at), *log.blocks()]]
+            for who, logs in self.logs.items()
+            if replica in (None, who[0])
+        }
+        return "".join(labelled(self._who(which), block) for which, block in fold(lines))
+
+    def _who(self, which: Iterable[tuple[int, int]]) -> str:
+        """``replicas 0-2``; where they have several ranks, ``replicas 0-1 ranks 0-1, replica 2 rank 0``."""
+        ranks: dict[int, list[int]] = {}
+        for replica, rank in which:
+            ranks.setdefault(replica, []).append(rank)
+        if self.alone:
+            return replica_label(ranks)
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for replica, its in ranks.items():
+            alike.setdefault(tuple(its), []).append(replica)
+        return ", ".join(f"{replica_label(those)} {rank_label(its)}" for its, those in alike.items())
+
+    def bar(self) -> str:
+        """The first progress bar that a rank draws, behind its label."""
+        for who, attempts in sorted(self.logs.items()):
+            if bar := last_bar(attempts[-1].path.with_name(rank_folder.BARS)):
+                return f"[{self._who([who])}] {bar}"
+        return ""
+
+
+def _again(attempt: int) -> list[str]:
+    return [f"--- attempt {attempt + 1} ---"] if attempt else []

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch import device, rank_folder, script, verdicts
-from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, attach, read_evidence
 from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.messages import (
@@ -52,6 +51,7 @@ from workshop.launch.request import (
     takes_passing,
 )
 from workshop.launch.session import EngineError, Session
+from workshop.site.current import rank_environment
 
 KEEP_RUNS = 5  # directories of past launches kept for their logs
 # Seconds between two looks at what ranks have printed, and where nobody asked to see it; events come at once.
@@ -219,6 +219,7 @@ class _Launch:
         self.directory = session.directory / f"run-{time.monotonic_ns()}"
         self.attempt = -1
         self.pids: dict[int, int] = {}
+        self.folders: dict[int, Path] = {}
         self.transcript = Transcript({})
         self.notes: list[str] = []
         self.cancelled = False
@@ -259,21 +260,19 @@ class _Launch:
             self.notes.append(f"attempt {self.attempt + 1} failed ({why}); all ranks started again")
         self.attempt = event.attempt
         self.pids = event.pids
-        self.transcript = Transcript({rank: self._rank_dir(rank) / rank_folder.LOG for rank in self.pids})
-
-    def _rank_dir(self, rank: int) -> Path:
-        return rank_folder.of_rank(rank_folder.of_attempt(self.directory, max(self.attempt, 0)), rank)
+        self.folders = {rank: Path(folder) for rank, folder in event.folders.items()}
+        self.transcript = Transcript({rank: of / rank_folder.LOG for rank, of in self.folders.items()})
 
     def _ends(self, exit_codes: dict[int, int | None], state: str) -> list[Any]:
         return [
-            read_evidence(rank, self._rank_dir(rank), exit_codes.get(rank), self.program, state)
+            read_evidence(rank, self.folders[rank], exit_codes.get(rank), self.program, state)
             for rank in sorted(self.pids)
         ]
 
     def _conclude(self, end: LaunchEnd, seconds: float) -> Result:
         self.transcript.finish()
         text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
-        reports = {rank: own_report(self._rank_dir(rank) / rank_folder.REPORT) for rank in sorted(self.pids)}
+        reports = {rank: own_report(self.folders[rank] / rank_folder.REPORT) for rank in sorted(self.pids)}
         result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))
         state = end.state
         if state == "succeeded":

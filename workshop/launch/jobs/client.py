@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from workshop.facts.secret_variables import secrets_in
-from workshop.launch.environment import scrubbed
 from workshop.launch.session import EngineError
+from workshop.site.current import scrubbed
 
 _WHICH = (
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS"),

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.environment import engine_environment
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs.client import (
     KEPT,
@@ -37,7 +36,7 @@ from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import watch_of
 from workshop.launch.messages import Submission, from_json
 from workshop.launch.request import Cell, Script, takes_passing
-from workshop.site.current import current_site
+from workshop.site.current import current_site, engine_environment
 from workshop.site.job import Job
 from workshop.site.owners import own_folder
 from workshop.site.spec import SiteSpec

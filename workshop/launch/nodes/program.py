@@ -25,7 +25,6 @@ import zmq
 
 from workshop import __version__
 from workshop.launch import rank_folder, stack_dumps
-from workshop.launch.environment import rank_environment
 from workshop.launch.messages import (
     Clean,
     RankDied,
@@ -43,6 +42,7 @@ from workshop.launch.nodes.start import MARK
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError, Session
 from workshop.launch.staying.channels import Channel, ask_to_cut, write_connection_files
+from workshop.site.current import rank_environment
 from workshop.site.interfaces import chosen, collectives_on
 
 POLL_MS = 20

@@ -26,13 +26,12 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from workshop import __version__
-from workshop.launch.environment import engine_environment
 from workshop.launch.messages import from_json, to_json
 from workshop.launch.nodes.messages import Hello, Invitation
 from workshop.launch.processes import ProcessId, end_all
 from workshop.launch.session import EngineError
 from workshop.site.apptainer_command import NODE_VARIABLES, container_line
-from workshop.site.current import python_of, site_environment
+from workshop.site.current import engine_environment, python_of, site_environment
 from workshop.site.job import exported_by_prologue, opening_lines
 from workshop.site.spec import SiteSpec
 

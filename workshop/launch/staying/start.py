@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 from workshop.launch import device, rank_folder
-from workshop.launch.environment import rank_environment
 from workshop.launch.messages import NodeRanks, RanksFailed, RanksStarted, StartRanks
 from workshop.launch.nodes.ranks import RemoteNodes, RemoteProcess
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError
 from workshop.launch.staying.channels import Channel, write_connection_files
 from workshop.launch.staying.rank_set import RankSet
+from workshop.site.current import rank_environment
 
 START_SECONDS = 60.0
 

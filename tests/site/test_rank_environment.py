@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workshop.launch.environment import launcher_variables, rank_environment, scrubbed
+from workshop.site.current import launcher_variables, rank_environment, scrubbed
 
 FOREIGN = {
     "RANK": "7",
