@@ -91,6 +91,7 @@ LONGEST_FIRST = (
     "tests/rehearse/test_rehearse.py",
     "tests/rehearse/test_process.py",
     "tests/train/test_launched.py",
+    "tests/train/test_modules_crossed.py",
     "tests/rules/test_suite_rules.py",
     "tests/parallel/test_zero.py",
     "tests/parallel/test_context_cap.py",

@@ -16,7 +16,7 @@ copy. A run whose recipe is another engine's is refused: its predicted memory wo
 from __future__ import annotations
 
 from workshop.facts.checks import check_choice
-from workshop.facts.layout import Layout, usual_engine
+from workshop.facts.layout import Layout, is_hybrid, usual_engine
 from workshop.facts.run import Run
 
 ENGINES = ("ddp", "fsdp", "deepspeed")
@@ -78,11 +78,6 @@ def _cut_problems(layout: Layout, engine: str) -> list[str]:
             f"shard = {layout.data_parallel}, or engine fsdp, which has hybrid sharding"
         )
     return problems
-
-
-def is_hybrid(layout: Layout) -> bool:
-    """Whether states are sharded inside groups and replicated between them, which only FSDP does."""
-    return bool(layout.zero) and layout.replicate > 1
 
 
 def _state_problems(layout: Layout, engine: str) -> list[str]:

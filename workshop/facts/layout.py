@@ -227,3 +227,8 @@ def usual_engine(layout: Layout, library: str = "torch") -> str:
     if layout.precision.startswith("deepspeed") or library == "deepspeed" or layout.offload == "optimizer":
         return "deepspeed"
     return {0: "ddp", 1: "deepspeed"}.get(layout.zero, "fsdp")
+
+
+def is_hybrid(layout: Layout) -> bool:
+    """Whether states are sharded inside groups and replicated between them, which only FSDP does."""
+    return bool(layout.zero) and layout.replicate > 1

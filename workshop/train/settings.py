@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from workshop.configs import engines
 from workshop.facts.checks import check_choice, check_not_negative, check_positive
-from workshop.facts.layout import Layout, usual_engine
+from workshop.facts.layout import Layout, is_hybrid, usual_engine
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
 from workshop.predict.pipeline import pipeline_orders
@@ -247,7 +247,7 @@ def _against(layout: Layout, engine: str) -> list[str]:
     ranks = layout.data_parallel * layout.context
     if engine == "plain" and ranks > 1:
         reasons.append(f"{ranks} ranks that share a batch: plain averages no gradients; ddp does")
-    if engine in ("zero", "deepspeed") and engines.is_hybrid(layout):
+    if engine in ("zero", "deepspeed") and is_hybrid(layout):
         reasons.append(
             f"replicate = {layout.replicate} beside shard = {layout.shard}: only fsdp shards inside groups "
             f"and replicates between them; {engine} takes Layout(shard={layout.data_parallel})"
