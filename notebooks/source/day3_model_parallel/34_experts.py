@@ -2,7 +2,7 @@
 # # More parameters, same FLOPs: how do tokens find their experts?
 #
 # - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
-# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **It takes** 35 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on four ranks where ranks are needed. The same cells are meant for four GPUs, but nobody has tried
 #   that yet. The last part rehearses 256 ranks.
 # - **Model and text:** `TINY` and the reference manual, with eight experts in place of each gated network. Some steps need only a single
@@ -54,8 +54,25 @@ for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.item
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #
-# The simplest way to write this is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
-# each expert runs once, on all its tokens together. Are the results equal?
+# ### Exercise: the router
+
+
+# %%
+# %%exercise route
+import torch
+
+
+def route(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each token its k best experts, best first: their weights and numbers."""
+    scores = ...  # (tokens, experts)
+    chosen = ...  # (tokens, k): numbers of experts
+    weights = ...  # (tokens, k): these add up to one for each token
+    return weights, chosen
+
+
+# %% [markdown]
+# The simplest way to write the rest is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
+# each expert runs once, on all its tokens together. Does the loop with your router give the same answers?
 
 # %% tags=["nbval-check-output"]
 import torch
@@ -76,18 +93,13 @@ def answer(number, token):
 
 
 by_hand = []
-for token in x:
-    score = (mixture.gate.weight @ token).softmax(0)
-    best, chosen = score.topk(2)
-    weights = best / best.sum()
-    by_hand.append(
-        sum(
-            w * answer(number, token) for w, number in zip(weights, chosen, strict=True)
-        )
-    )
+weights, chosen = route(x @ mixture.gate.weight.T, 2)
+for token, its_weights, its_experts in zip(x, weights, chosen, strict=True):
+    answers = [answer(number, token) for number in its_experts]
+    by_hand.append(sum(w * one for w, one in zip(its_weights, answers, strict=True)))
 by_hand = torch.stack(by_hand)
 torch.testing.assert_close(by_hand, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
-print("a loop over tokens and the sorted mixture: equal")
+print("your router and a loop over tokens, and the sorted mixture: equal")
 
 # %% [markdown]
 # Next we compare with Mixtral's own layer from the library *transformers*. Its weights have the same names as ours, so it can load them:
@@ -113,7 +125,7 @@ theirs = MixtralSparseMoeBlock(
 )
 theirs.load_state_dict(mixture.state_dict())
 torch.testing.assert_close(by_hand, theirs(x[None])[0], rtol=1e-4, atol=1e-7)
-print("a loop over tokens and Mixtral's layer in transformers: equal")
+print("your router and a loop over tokens, and Mixtral's layer in transformers: equal")
 
 # %% [markdown]
 # ## When all tokens want the same expert
@@ -313,20 +325,22 @@ def send_to_experts(rows, expert, num_experts):
 # from each rank are swapped.
 
 # %%
-# %%ranks -n 4 --pass send_to_experts --into travel
+# %%ranks -n 4 --pass route,send_to_experts --into travel
 import torch
 import torch.nn.functional as F
 
 from workshop import report
-from workshop.models.moe import MoE, MoEConfig, combine, sorted_choices
+from workshop.models.moe import MoE, MoEConfig
 
 torch.manual_seed(0)
 mixture = MoE(MoEConfig(32, 48, num_experts=8, top_k=2)).to(device)
 mixture.requires_grad_(False)
 x = torch.randn(world_size, 6, 32, device=device)[rank]
-routing = mixture.gate(x)
-token, order, counts = sorted_choices(routing, 8)
-rows, came = send_to_experts(x[token], routing.expert.flatten()[order], 8)
+weights, chosen = route(x @ mixture.gate.weight.T, 2)
+expert = chosen.flatten()  # token 0's two choices, then token 1's, and so on
+order = expert.argsort(stable=True)
+token, counts = order // 2, expert.bincount(minlength=8)
+rows, came = send_to_experts(x[token], expert[order], 8)
 
 own = torch.arange(8, device=device).chunk(world_size)[rank]
 wanted = own.repeat(world_size).repeat_interleave(came)  # the expert of each row
@@ -340,8 +354,9 @@ for number in own:
 left, arrived = (c.view(world_size, -1).sum(1).tolist() for c in (counts, came))
 home = x.new_empty(len(token), 32)
 dist.all_to_all_single(home, answers, left, arrived)
-found = combine(x, home, token, routing.weight.flatten()[order])
-torch.testing.assert_close(found, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
+weighted = home * weights.flatten()[order, None]
+summed = torch.zeros_like(x).index_add(0, token, weighted)
+torch.testing.assert_close(summed, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
 print(f"12 rows left, to each rank {left}; {len(rows)} came, from each {arrived}")
 report(sent=counts.tolist(), came=len(rows))
 
@@ -397,7 +412,7 @@ own = {id(parameter) for parameter in expert_parameters(mine)}
 errors = []
 for name, parameter in mine.named_parameters():
     wanted = right[name]
-    if id(parameter) in own:  # already the sum over all ranks' tokens
+    if id(parameter) in own:  # already the mean: a hook has divided the sum
         wanted = wanted.chunk(world_size)[rank]
     else:
         dist.all_reduce(parameter.grad)
@@ -549,6 +564,9 @@ assert computing < a_token / 50e9
 # Experts on ranks, without this workshop: a router, the counts, two all_to_alls with a backward, and the two kinds of
 # gradients. Each expert keeps the number that it has in the whole model, so a checkpoint does not depend on which rank holds it.
 # Nothing balances the load: you can add your bias from above.
+#
+# A token uses one expert here, and the answer is weighted by the score itself. Divided by its own sum, a single weight would always be 1, and the
+# loss would teach the router nothing.
 #
 # `torchrun --nproc-per-node 4 train_experts.py` runs it.
 

@@ -2,7 +2,7 @@
 # # Combine the cuts: is a model that is cut three ways still one model?
 #
 # - **You need** `25_fsdp`, `31_tensor_parallel` and `32_pipeline`. For one layout, you also need `33_context_parallel`.
-# - **It takes** 35 minutes to read and try, under a minute to run.
+# - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here: two cuts at once on four ranks, and two and three cuts on eight ranks. The same cells are meant
 #   for eight GPUs, but nobody has tried that yet. The last part rehearses one rank of 512.
 # - **Model and text:** `TINY` on the reference manual, with four layers, so that each of two stages has two. Embedding and head are one
@@ -106,8 +106,8 @@ assert with_gpu_0 == [1, 2, 4, 8]
 show.two_cuts()
 
 # %% [markdown]
-# By hand, each step is a collective in the right group. Along *data*, shards are gathered before they are used, and gradients are averaged
-# afterwards. Along *tensor*, the parts of a sum are added.
+# Between two steps, a rank holds only its shards. In a step, ranks send shards, then parts of y, and then gradients, each by a collective in one of a
+# rank's two groups.
 
 # %%
 # %%guess held_of_128
@@ -135,39 +135,47 @@ own = [up.chunk(2, 0)[tensor], down.chunk(2, 1)[tensor]]  # first cut: tensor
 own = [part.chunk(2, 0)[data].contiguous().to(device) for part in own]  # then data
 x = x.chunk(2, 0)[data].to(device)
 
+# %% [markdown]
+# ### Exercise: one step, cut twice
 
-def gathered(part):
-    parts = [torch.empty_like(part) for _ in range(2)]
-    dist.all_gather(parts, part, group=mine["data"])
-    return torch.cat(parts).requires_grad_()
-
-
-wide, narrow = map(gathered, own)
-partial = (x @ wide.T).relu() @ narrow.T
-whole_sum = partial.detach().clone()
-dist.all_reduce(whole_sum, group=mine["tensor"])
-y = whole_sum.relu()
-partial.backward(2 * y / y.numel())  # the gradient of the mean of y squared
 
 # %%
-# %%ranks --into by_hand
+# %%exercise two_cut_gradients
+import torch
+import torch.distributed as dist
+
+
+def two_cut_gradients(x, up, down, groups):
+    """The gradients of this rank's shards of `up` and `down`."""
+    wide, narrow = ...  # what this rank computes with; both require a gradient
+    partial = (x @ wide.T).relu() @ narrow.T
+    y = partial.detach().clone()
+    ...  # is y complete?
+    y = y.relu()
+    partial.backward(2 * y / y.numel())  # the gradient of the mean of y squared
+    return ...
+
+
+# %% [markdown]
+# The four ranks have their shards, their rows of x and their groups. Your function makes one step:
+
+# %%
+# %%ranks --pass two_cut_gradients --into by_hand
 from workshop import report
 
-gradients = []
-for gradient in (wide.grad, narrow.grad):  # mean over the batch; keep one shard
-    dist.all_reduce(gradient, group=mine["data"])
-    gradients.append(gradient.chunk(2, 0)[data] / 2)
-held, used = own[0].numel(), wide.numel()
+gradients = two_cut_gradients(x, *own, mine)
+held = own[0].numel()
 if rank == 0:
-    print(f"of {up.numel()} numbers a rank holds {held}, and {used} while it computes")
-report(held=held, used=used)
+    print(f"of the {up.numel()} numbers of up, a rank holds {held}")
+report(held=held)
 
 # %%
-for one in (by_hand[rank] for rank in range(4)):
-    assert (one.held, one.used) == (128 // 4, 128 // 2)
+assert {by_hand[rank].held for rank in range(4)} == {128 // 4}
 beside("held_of_128", predicted=128 / 4, measured=by_hand[0].held)
 
 # %% [markdown]
+# Along *data*, shards are gathered before they are used, and gradients are averaged afterwards. Along *tensor*, the parts of a sum are added.
+#
 # Now we do the same with PyTorch. `init_device_mesh` makes all the groups. `parallelize_module` cuts along one axis, and `fully_shard` along
 # the other. Both put their collectives into forward and backward.
 

@@ -1,0 +1,1 @@
+"""Exercise: the loss, when each rank has the logits of some words."""

@@ -1,0 +1,1 @@
+"""Exercise: a router: the best experts of each token, and their weights."""

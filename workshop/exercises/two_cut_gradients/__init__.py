@@ -1,0 +1,1 @@
+"""Exercise: the gradients of two matrices that are cut twice."""
