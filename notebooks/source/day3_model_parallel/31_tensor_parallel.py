@@ -255,8 +255,8 @@ show.cut_matrices(
 # for all other words; then an all_reduce adds up the ranks.
 #
 # At the end, a rank has the logits of its own words, and the loss is computed **without ever gathering the logits**. For each position, softmax needs
-# the largest logit and the sum of exponentials, and the loss needs the logit of the target. The gradient is softmax, minus 1 at the target; a mean
-# over positions divides both by their number.
+# the largest logit and the sum of exponentials, and the loss needs the logit of the target. The gradient of a position's loss is softmax, minus 1 at
+# the target.
 #
 # ### Exercise: the loss without the logits
 

@@ -115,7 +115,8 @@ show.two_cuts()
 ...
 
 # %% [markdown]
-# Your `group_of` tells which ranks are in which group. (All ranks must take part in making every group, in the same order.)
+# Your `group_of` tells which ranks are in which group. (All ranks must take part in making every group, in the same order.) The next cell makes the
+# groups, and cuts the matrices and the batch:
 
 # %%
 # %%ranks -n 4 --pass group_of
@@ -123,12 +124,12 @@ import torch
 import torch.distributed as dist
 
 data, tensor = divmod(rank, 2)  # neighbors are in the same tensor group
-box, mine = {"tensor": 2, "data": 2}, {}
+box, groups = {"tensor": 2, "data": 2}, {}
 for axis in box:
     for ranks in sorted({group_of(other, axis, box) for other in range(4)}):
         group = dist.new_group(list(ranks))
         if rank in ranks:
-            mine[axis] = group
+            groups[axis] = group
 torch.manual_seed(0)  # every rank makes the same whole tensors, only to cut them
 up, down, x = torch.randn(16, 8), torch.randn(8, 16), torch.randn(4, 8)
 own = [up.chunk(2, 0)[tensor], down.chunk(2, 1)[tensor]]  # first cut: tensor
@@ -163,7 +164,7 @@ def two_cut_gradients(x, up, down, groups):
 # %%ranks --pass two_cut_gradients --into by_hand
 from workshop import report
 
-gradients = two_cut_gradients(x, *own, mine)
+gradients = two_cut_gradients(x, *own, groups)
 held = own[0].numel()
 if rank == 0:
     print(f"of the {up.numel()} numbers of up, a rank holds {held}")
@@ -199,7 +200,7 @@ parallelize_module(model, mesh["tensor"], plan)
 fully_shard(model, mesh=mesh["data"])
 model(x).square().mean().backward()
 
-for axis, group in mine.items():
+for axis, group in groups.items():
     theirs = dist.get_process_group_ranks(mesh.get_group(axis))
     assert theirs == dist.get_process_group_ranks(group)
 for parameter, part, gradient in zip(model.parameters(), own, gradients, strict=True):
