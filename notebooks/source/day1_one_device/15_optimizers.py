@@ -2,7 +2,7 @@
 # # What does the optimizer remember?
 #
 # - **You need** `13_memory_of_a_step` (weights, gradients, optimizer).
-# - **It takes** 30 minutes to read and try, about half a minute to run.
+# - **It takes** 35 minutes to read and try, about half a minute to run.
 # - **What runs where:** everything runs here, on a CPU or without changes on a GPU.
 # - **Model and text:** `TINY` on its text, Python's reference manual, as in the lesson before. Where updates are timed, the model is twice
 #   as wide and three times as deep, so that there is enough work to time.
@@ -109,19 +109,46 @@ print("ten steps by hand and torch.optim.AdamW: equal to 1e-12")
 #
 # ## Muon, by hand
 #
-# How do you make all singular values 1? The exact way is a singular value decomposition. On GPUs, five rounds of a polynomial are used
-# instead (*Newton-Schulz*). They need only matrix products in bf16, and the result is close enough.
+# How do you make all singular values 1? The exact way is a singular value decomposition, which is slow on a GPU. Muon does it nearly, and much
+# faster, by a polynomial that is applied five times to every singular value (*Newton-Schulz*):
+#
+# $$s \;\leftarrow\; 3.4445\, s - 4.7750\, s^3 + 2.0315\, s^5$$
+#
+# A small value grows more than threefold in each round. Once a value is near 1, it stays near 1. The next cell follows some values through the
+# rounds:
+
+# %% tags=["nbval-check-output"]
+s = torch.tensor([0.01, 0.03, 0.1, 0.3, 1.0], dtype=torch.float64)
+print("at first:     ", "  ".join(f"{value:5.3f}" for value in s))
+for count in range(1, 6):
+    s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    print(f"after round {count}:", "  ".join(f"{value:5.3f}" for value in s))
+assert 0.6 < s.min() < s.max() < 1.3
+
+# %% [markdown]
+# The values are now between 0.6 and 1.3, and for a step of training that is near enough. But these were numbers. A matrix does not show its
+# singular values, and nobody wants to compute them.
+#
+# ### Exercise: every singular value at once
 
 
 # %%
-def equalised(matrix):
-    """Nearly the nearest matrix whose singular values are all 1."""
-    near = matrix.bfloat16() / matrix.norm()
+# %%exercise equalised
+import torch
+
+A, B, C = 3.4445, -4.7750, 2.0315
+
+
+def equalised(matrix: torch.Tensor) -> torch.Tensor:
+    """The matrix with all its singular values brought near 1."""
+    near = ...
     for _ in range(5):
-        square = near @ near.mT
-        near = 3.4445 * near + (-4.7750 * square + 2.0315 * square @ square) @ near
+        near = ...  # each singular value s becomes A s + B s^3 + C s^5
     return near.to(matrix.dtype)
 
+
+# %% [markdown]
+# Your function on a tall matrix, beside the exact way:
 
 # %% tags=["nbval-check-output"]
 torch.manual_seed(0)
@@ -134,11 +161,13 @@ assert torch.allclose(torch.linalg.svdvals(exact), torch.ones(32), atol=1e-4)
 assert 0.6 < near.min() < near.max() < 1.3
 
 # %% [markdown]
-# This is the heart of Muon's step. Around it there is one moment. For the step, the newest gradient is mixed into this moment a second time
-# (*Nesterov momentum*). The rate depends on the shape of the matrix, and there are two rules for it. The original rule gives matrices that have more
-# rows than columns a larger rate. The other (`match`) scales each update so that its root mean square is about that of an AdamW update, and one rate
-# serves both optimizers; the runs below and the script at the end use this one. Here is the whole step beside PyTorch's `torch.optim.Muon`, for a
-# tall and a wide matrix:
+# This is the heart of Muon's step, and it consists of matrix products only. Around it there is one moment. For the step, the newest gradient is mixed
+# into this moment a second time (*Nesterov momentum*).
+#
+# The rate depends on the shape of the matrix, and there are two rules for it. The original rule gives matrices that have more rows than columns a
+# larger rate. The other (`match`) scales each update so that its root mean square is about that of an AdamW update, and one rate serves both
+# optimizers; the runs below and the script at the end use this one. Here is the whole step beside PyTorch's `torch.optim.Muon`, for a tall and a
+# wide matrix:
 
 
 # %%
@@ -171,8 +200,8 @@ for shape, match in product(((64, 32), (32, 64)), rules):
     assert off < 0.05
 
 # %% [markdown]
-# The formulas are the same, but the two implementations round to bf16 in different places. So their results differ by a few percent of the
-# distance that they moved.
+# The formulas are the same, but the two implementations round in different places: `torch.optim.Muon` multiplies in bf16. So their results differ by
+# a few percent of the distance that they moved.
 #
 # ## Predict: bytes for each parameter
 
@@ -566,12 +595,12 @@ table = {  # name: (worked out here, published)
 for name, (counted, published) in table.items():
     print(f"{name:<25} {counted:6.2f} GiB, published {published:5.2f}")
     assert round(counted, 2) == published
-adamw = 2 * params + 2 * params + (4 + 8) * params
-print(f"AdamW {adamw:.0f} GiB in all, LOMO {2 * params + 2 * embedding:.0f} GiB")
+adamw, lomo = (2 + 2 + 4 + 8) * params, 2 * params + 2 * embedding
+print(f"without activations: AdamW {adamw:.0f} GiB, LOMO {lomo:.0f} GiB")
 
 # %% [markdown]
-# All five agree to the last digit. LOMO saves most of its memory by having no state at all: it makes a plain SGD step on the 16-bit
-# weights.
+# All five agree to the last digit. (The activations come on top, and we did not count them.) LOMO saves most of its memory by having no state at
+# all: it makes a plain SGD step on the 16-bit weights.
 #
 # Stepping inside backward has a price: nothing may need all gradients at the same time. So you cannot accumulate gradients over micro-batches, and
 # you can clip by the global norm only with a second backward: LOMO runs one to find the norm, and another to update. (`workshop.train.in_backward`
