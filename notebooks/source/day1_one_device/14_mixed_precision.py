@@ -2,7 +2,7 @@
 # # Why does fp16 train badly, and what saves it?
 #
 # - **You need** `11_numbers_and_tensors` (formats) and `13_memory_of_a_step` (what a step holds).
-# - **It takes** 40 minutes to read and try, under a minute to run.
+# - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, with the same cells on CPU or GPU. fp16 is slow on most CPUs, so the model is small and the
 #   runs are short. One table predicts a run on eight H100s.
 # - **Model and text:** `TINY` on its text, Python's reference manual. Where a table counts bytes a parameter, the model is eight times as
@@ -346,9 +346,29 @@ def next_scale(
 # %% [markdown]
 # ## The loop by hand
 #
-# Your `next_scale` makes the decision. The rest is short: multiply the loss, divide the gradients, and check whether all of them are
-# finite. The order matters: gradient clipping comes **after** the division. Before the division the gradients are $S$ times too large, so
-# every step would be clipped.
+# Your `next_scale` makes the decision, and a whole training step is built around it. The scale has to be there during backward. Whatever depends on
+# the size of the gradients has to find them as if there had never been a scale.
+#
+# The optimizer does, and so does **gradient clipping**, which protects a run from rare, very large gradients: if the norm of all gradients together
+# is above a limit, all of them are multiplied by one factor that brings the norm down to the limit.
+#
+# ### Exercise: one step
+
+
+# %%
+# %%exercise scaled_step
+import torch
+
+
+def scaled_step(loss, model, optimizer, state, interval, limit):
+    """One step with a scaled loss; returns the next state, (scale, good_steps)."""
+    scale, good_steps = state
+    ...  # backward, the gradients, the decision, and perhaps the optimizer
+    return scale, good_steps
+
+
+# %% [markdown]
+# In the loop that calls your function, one line is special: `autocast` is around forward only. Backward runs in the types that forward chose.
 
 # %%
 LIMIT = 1.0 / DIVIDE  # largest allowed norm of all gradients; usually 1.0
@@ -356,23 +376,14 @@ LIMIT = 1.0 / DIVIDE  # largest allowed norm of all gradients; usually 1.0
 
 def train_by_hand(steps, dtype, scale, interval):
     """Losses and scales of some steps in `dtype`."""
-    model, losses, scales, good_steps = fresh(), [], [], 0
+    model, losses, scales, state = fresh(), [], [], (scale, 0)
     optimizer = adamw(model)
     for step in range(steps):
         ((tokens, targets),) = text.step(step, device)
         with torch.autocast(device.type, dtype):
             loss = model(tokens, targets) / DIVIDE
-        scales.append(scale)
-        (loss * scale).backward()
-        for parameter in model.parameters():
-            parameter.grad /= scale
-        finite = all(p.grad.isfinite().all() for p in model.parameters())
-        decided = next_scale(scale, good_steps, bool(finite), interval)
-        scale, good_steps, may_step = decided
-        if may_step:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-            optimizer.step()
-        optimizer.zero_grad()
+        scales.append(state[0])
+        state = scaled_step(loss, model, optimizer, state, interval, LIMIT)
         losses.append(loss.detach() * DIVIDE)
     return torch.stack(losses).tolist(), scales
 
@@ -380,8 +391,11 @@ def train_by_hand(steps, dtype, scale, interval):
 # %% [markdown]
 # ## The real loop
 #
-# PyTorch's `GradScaler` does the same: `scale` multiplies, `unscale_` divides, `step` skips a step that is not finite, and `update` is your
-# `next_scale`. In your own training code you will write the lines inside this loop. (Without a scaler, the same loop trains in fp32 or bf16.)
+# PyTorch's `GradScaler` does what your `scaled_step` does, in four calls: `scale` multiplies, `unscale_` divides, `step` skips a step that is not
+# finite, and `update` is your `next_scale`. Clipping stands between the second call and the third. Before the division the gradients are $S$ times
+# too large, so every step would be clipped.
+#
+# In your own training code you will write the lines inside this loop. (Without a scaler, the same loop trains in fp32 or bf16.)
 
 
 # %%

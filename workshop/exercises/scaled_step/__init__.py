@@ -1,0 +1,1 @@
+"""Exercise: one step of the loop, with a scaled loss."""
