@@ -2,7 +2,7 @@
 # # What if nobody keeps everything?
 #
 # - **You need** `21_collectives` (reduce-scatter, all-gather) and `23_ddp_limits` (the model that did not fit).
-# - **It takes** 45 minutes to read and try, under a minute to run.
+# - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, by hand and with DeepSpeed, on CPU (gloo) or on GPUs (NCCL), with the same cells. The cells with
 #   64 and 1,024 ranks are rehearsals: their bytes are exact, but the ranks do not exist.
 # - **Model and text:** stage 1 trains `TINY` on the reference manual, as in lesson 22. From stage 3 on we use the stack of linear layers of
@@ -273,10 +273,82 @@ show.memory_by_part(
 # the last cut removes the limit: with stages 1 and 2, a rank still holds all weights, however many ranks there are. Under stage 3, **everything** is
 # divided.
 #
+# ## Stage 2: cut the gradients too
+#
+# After stage 1, a rank still holds a whole gradient of every weight, although its optimizer reads only an Nth of it. Under stage 2, a gradient is
+# reduced *as soon as it is complete*, and a rank drops at once what belongs to other ranks.
+#
+# How does a rank know that a gradient is complete? Autograd tells it: after backward has added the last part of a weight's gradient, it calls a
+# **hook** of that weight. So stage 2 is a function that autograd calls once a weight.
+#
+# ### Exercise: the hook
+
+# %%
+# %%exercise keep_my_shard
+import torch
+import torch.distributed as dist
+
+
+def keep_my_shard(weight: torch.Tensor, kept: dict) -> None:
+    """The hook of a weight: kept[weight] is this rank's shard of the mean gradient."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    ...
+
+
+# %% [markdown]
+# We try your hook on a stack of three matrices that learns to copy its input. First, one process makes the step that the ranks have to
+# reproduce:
+
+# %%
+# %%ranks
+torch.manual_seed(0)
+whole = [0.1 * torch.randn(64, 64).to(device) for _ in range(3)]
+batch = torch.randn(8, 64).to(device)
+
+weights = [weight.clone().requires_grad_() for weight in whole]  # one process
+truth = (batch @ weights[0] @ weights[1] @ weights[2] - batch).square().mean()
+truth.backward()
+new_weights = [(weight - 0.1 * weight.grad).detach() for weight in weights]
+
+# %% [markdown]
+# Now four ranks make the same step, each with a quarter of the batch. At each call of the hook we note how many bytes of whole gradients exist at
+# that moment. After backward, each rank updates its quarter of each weight, and the quarters are gathered:
+
+# %%
+# %%ranks --pass keep_my_shard --into second
+layers = [weight.clone().requires_grad_() for weight in whole]
+kept, held = {}, []
+
+
+def on_complete(weight):
+    held.append(sum(w.grad.nbytes for w in layers if w.grad is not None))
+    keep_my_shard(weight, kept)
+
+
+for weight in layers:
+    weight.register_post_accumulate_grad_hook(on_complete)
+x = batch.chunk(world_size)[rank]
+(x @ layers[0] @ layers[1] @ layers[2] - x).square().mean().backward()
+for weight, right in zip(layers, new_weights, strict=True):
+    quarter = weight.detach().chunk(world_size)[rank] - 0.1 * kept[weight]
+    dist.all_gather(list(weight.data.chunk(world_size)), quarter)
+    torch.testing.assert_close(weight.detach(), right)
+report(held=held, kept=sum(shard.nbytes for shard in kept.values()))
+
+# %% tags=["nbval-check-output"]
+one = 64 * 64 * 4
+print("bytes of whole gradients, in each call of the hook:", second[0].held)
+print(f"bytes of gradients after backward: {second[0].kept:,} of {3 * one:,}")
+assert second[0].held == [one] * 3, "one layer's, never three"
+assert second[0].kept * 4 == 3 * one
+
+# %% [markdown]
+# The new weights are those of the single process. Whole gradients existed for only one layer at a time, and a quarter of them stayed.
+#
 # ## Stage 3: cut the weights too
 #
 # If no rank has the whole layer, how can it compute the layer? It gathers the layer just before it needs it, and drops it right afterwards: once in
-# forward, and again in backward. Below is one training step of a stack of matrices. Every rank keeps a quarter of each matrix, and nothing else. The
+# forward, and again in backward. Below is one training step of the same stack. Every rank keeps a quarter of each matrix, and nothing else. The
 # code does not use autograd, so that you see each gather.
 
 # %%
@@ -310,74 +382,29 @@ def step(shards, x, lr=0.1):
 
 
 # %% [markdown]
-# The next cell runs one step on four ranks. One process runs the same step with autograd, and each rank compares its quarter with the new weights
-# of that process:
+# The next cell runs this step on four ranks, and each rank compares its quarter with the new weights of the single process:
 
 # %%
 # %%ranks --into third
-torch.manual_seed(0)
-whole = [0.1 * torch.randn(64, 64).to(device) for _ in range(3)]
-batch = torch.randn(8, 64).to(device)
 shards = [weight.chunk(world_size)[rank].clone() for weight in whole]
 loss = step(shards, batch.chunk(world_size)[rank])
 dist.all_reduce(loss)
-
-weights = [weight.clone().requires_grad_() for weight in whole]  # one process
-truth = (batch @ weights[0] @ weights[1] @ weights[2] - batch).square().mean()
-truth.backward()
-expected = [(w - 0.1 * w.grad).chunk(world_size)[rank] for w in weights]
-for found, right in zip(shards, expected, strict=True):
-    torch.testing.assert_close(found, right.detach())
+for found, right in zip(shards, new_weights, strict=True):
+    torch.testing.assert_close(found, right.chunk(world_size)[rank])
 torch.testing.assert_close(loss / world_size, truth.detach())
 report(gathers=gathers, held=sum(shard.nbytes for shard in shards))
 
 # %% tags=["nbval-check-output"]
-whole = 3 * 64 * 64 * 4
-print(f"a rank holds {third[0].held:,} B of {whole:,} B, and steps like one process;")
+print(f"a rank holds {third[0].held:,} B of {3 * one:,} B, and steps like one process;")
 print(f"three layers were gathered {third[0].gathers} times")
-assert third[0].held * 4 == whole
+assert third[0].held * 4 == 3 * one
 assert third[0].gathers == 6
 
 # %% [markdown]
-# **Stage 2** lies between stages 1 and 3. Weights are whole, as in stage 1. But a layer's gradients are reduced *as soon as they are complete*, and
-# a rank drops at once what belongs to other ranks. How does a rank know that a gradient is complete? Autograd tells it: after backward has added
-# the last part of a weight's gradient, it calls a **hook** of that weight. Here is the same step with autograd and such a hook on each weight. At
-# each call we note how many bytes of whole gradients exist at that moment:
-
-# %%
-# %%ranks --into second
-layers = [weight.clone().requires_grad_() for weight in whole]
-own_gradient, held = {}, []
-
-
-def reduce_and_drop(weight):
-    """The gradient of this layer is complete: keep a quarter of it."""
-    held.append(sum(w.grad.nbytes for w in layers if w.grad is not None))
-    mine = torch.empty_like(weight.chunk(world_size)[rank])
-    dist.reduce_scatter(mine, list(weight.grad.chunk(world_size)))
-    own_gradient[weight] = mine / world_size
-    weight.grad = None  # the other ranks' quarters go too
-
-
-for weight in layers:
-    weight.register_post_accumulate_grad_hook(reduce_and_drop)
-x = batch.chunk(world_size)[rank]
-(x @ layers[0] @ layers[1] @ layers[2] - x).square().mean().backward()
-for weight, right in zip(layers, weights, strict=True):
-    quarter = weight.detach().chunk(world_size)[rank] - 0.1 * own_gradient[weight]
-    dist.all_gather(list(weight.data.chunk(world_size)), quarter)
-    torch.testing.assert_close(weight, right - 0.1 * right.grad)
-report(held=held)
-
-# %% tags=["nbval-check-output"]
-print("bytes of whole gradients, in each call of the hook:", second[0].held)
-assert second[0].held == [64 * 64 * 4] * 3, "one layer's, never three"
-
-# %% [markdown]
-# The new weights are those of the single process, and whole gradients existed for only one layer at a time.
+# Each layer was gathered twice, once for forward and once for backward.
 #
-# `workshop/parallel/zero.py` uses such hooks to implement the three stages for any model. (Stage 3 also needs hooks on the modules, to gather before
-# forward and before backward.) Each stage is a small class that adds a few lines to the stage before. We use this file from here on.
+# `workshop/parallel/zero.py` implements the three stages for any model, with hooks like yours. (Stage 3 also needs hooks on the modules, to gather
+# before forward and before backward.) Each stage is a small class that adds a few lines to the stage before. We use this file from here on.
 #
 # ## What does it send?
 #
@@ -571,7 +598,7 @@ show.memory_by_part(
 # Now we look at memory and traffic together. The left panel is your `zero_bytes`, and the right panel is the table of passes above. In JupyterLab
 # there are sliders. On a web page you see only their first values: the paper's 7.5 billion parameters on 64 GPUs, eight micro-batches, and 20 GB of
 # memory for the state. (An offloaded optimizer lies in the host's memory. Its gradients and weights then travel over PCIe; from stage 1 on, each
-# rank moves only an Nth of them.)
+# rank moves only an Nth of them. From stage 2 on, the gradients stay there until the optimizer steps.)
 
 # %%
 # %%guess stage_to_take --choices 0,1,2,3
@@ -597,6 +624,8 @@ def costs(stage, ranks, billions, micro_batches, offload):
     gradients, weights = passes[stage]
     sent = {"gradients": gradients * one, "weights": weights * one}
     if offload == "optimizer":
+        if stage >= 2:  # a reduced gradient goes to the host at once
+            held["weights and gradients"] -= 2 * count / ranks
         held["optimizer"], over_pcie = 0.0, 4 * count
         sent["PCIe"] = over_pcie / ranks if stage else over_pcie
     return held, sent
@@ -773,18 +802,25 @@ for stage in (1, 2, 3):
 #   for their next use. That is right for a large model. Our model would be gathered once a step and never freed.
 #
 # Offloading saves nothing here, because on a CPU the device *is* the host: nothing leaves this memory, and the transfer buffers come on top. On a
-# GPU the offloaded parts leave the device. (With an offloaded optimizer, DeepSpeed's stage 2 also sends each reduced gradient to the host, so its
-# bar would lose the gradients as well.) If stage 3 offloads everything, only the layer at work stays: its gathered weights and their gradients.
+# GPU the offloaded parts leave the device. With an offloaded optimizer, DeepSpeed's stages 2 and 3 copy each gradient to the host as soon as it is
+# reduced, so the gradients leave as well.
+#
+# If stage 3 offloads everything, only the layer at work stays. In backward, this is its gathered weights and twice its gradients: once as autograd
+# hands them over, and once in the flat tensor or bucket from which they are reduced. Under stage 2, its gradients are there twice as well, while its
+# weights belong to the state. The picture shows the layer at work as *temporaries*:
 
 # %%
-at_work = 2 * 2 * P / gpt.num_layers  # bf16 weights and gradients of one layer
+layer = 2 * P / gpt.num_layers  # bytes of one layer's weights in bf16, or gradients
+stage_2, stage_3 = {"temporaries": 2 * layer}, {"temporaries": 3 * layer}
+away = predicted_state(2, 8, "optimizer")
+assert [part for part, size in away.items() if size] == ["weights"]
 assert not any(predicted_state(3, 8, "params").values()), "no state is left"
 show.memory_by_part(
     {
-        "stage 2": predicted_state(2, 8),
-        "stage 2, optimizer offloaded": predicted_state(2, 8, "optimizer"),
-        "stage 3": predicted_state(3, 8) | {"temporaries": at_work},
-        "stage 3, all offloaded": {"temporaries": at_work},
+        "stage 2": predicted_state(2, 8) | stage_2,
+        "stage 2, optimizer offloaded": away | stage_2,
+        "stage 3": predicted_state(3, 8) | stage_3,
+        "stage 3, all offloaded": stage_3,
     },
     cap=80e9,
     title="7.5 billion parameters on 8 ranks of 80 GB: what stays on the device",
@@ -913,15 +949,17 @@ for stage, found in enumerate(rehearsed):
     )
     assert abs(times - (3 if stage == 3 else 2)) < 0.001
     assert abs(state_of(found) / formula - 1) < 0.01
-at_work = rehearsed[3].peak_bytes - state_of(rehearsed[3])
-assert abs(at_work / (3 * 2 * count / 32) - 1) < 0.1, "weights, gradients twice"
+for stage, times in ((2, 2), (3, 3)):  # gradients twice, and gathered weights
+    at_work = rehearsed[stage].peak_bytes - state_of(rehearsed[stage])
+    assert abs(at_work / (times * 2 * count / 32) - 1) < 0.05
 
 # %% [markdown]
 # Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (The code holds a little more: one layer's gradient in fp32, which the optimizer is about
 # to use.)
 #
-# The paper's figure does not show the *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
-# That is three quarters of the 1.9 GB of state. More ranks shrink the 1.9 GB further, but not these 1.4 GB.
+# The paper's figure does not show the *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients. (Under
+# stage 2 it needs 0.9 GB, because the weights are there anyway.) That is three quarters of the 1.9 GB of state. More ranks shrink the 1.9 GB further,
+# but not these 1.4 GB.
 #
 # So what would a thousand ranks save? We rehearse that in a cell of its own, this time with a transformer of about as many parameters: 18
 # wide layers, an embedding and a head.

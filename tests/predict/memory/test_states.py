@@ -128,3 +128,13 @@ def test_multi_token_prediction_adds_a_layer_to_the_last_stage():
         for part in ("dense", "expert")
     ]
     assert sum(gain) == model.mtp_params() + model.vocab_size * model.hidden_size
+
+
+@pytest.mark.parametrize(("stage", "on_device"), [(1, 2.0), (2, 0.0), (3, 0.0)])
+def test_an_offloaded_optimizer_takes_the_reduced_gradients_along(stage, on_device):
+    """DeepSpeed copies them to the host as it reduces them; stage 1 has whole ones on the device first."""
+    layout = Layout(shard=8, zero=stage, precision="deepspeed-bf16", offload="optimizer")
+    run = Run("llama-2-7b", "8xH100", layout, seq_len=128, implementation=implementation("deepspeed"))
+    parts = predict_memory(run).parts
+    assert float(parts["gradients"][0]) == pytest.approx(on_device * catalogue.model("llama-2-7b").num_params)
+    assert float(parts["optimizer"][0]) == 0

@@ -1,0 +1,1 @@
+"""Exercise: the second stage of ZeRO, as the hook of a weight."""
