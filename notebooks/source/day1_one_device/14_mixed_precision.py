@@ -344,6 +344,22 @@ def next_scale(
 
 
 # %% [markdown]
+# Here is your function in a made-up run: every scale above $2^{18}$ overflows, and three good steps in a row are enough to double.
+
+# %% tags=["nbval-check-output"]
+scale, good_steps, powers = 2.0**16, 0, []
+for _ in range(18):
+    powers.append(round(math.log2(scale)))
+    overflows = scale > 2.0**18
+    scale, good_steps, _ = next_scale(scale, good_steps, not overflows, interval=3)
+print("scale, power of two:", *powers)
+assert powers[:9] == [16] * 3 + [17] * 3 + [18] * 3
+assert powers[9:17] == [19, 18, 18, 18] * 2
+
+# %% [markdown]
+# The scale climbs to the largest one that works. From then on, it tries the next one after every three good steps, and fails. So one step in four
+# is lost, which is too many: real runs wait longer.
+#
 # ## The loop by hand
 #
 # Your `next_scale` makes the decision, and a whole training step is built around it. The scale has to be there during backward. Whatever depends on
@@ -440,7 +456,8 @@ assert max(b / a for a, b in itertools.pairwise(hand_scales)) == 2
 print("by hand and GradScaler: the same scale in every step, the same losses")
 
 # %% [markdown]
-# Every time the scale is halved, a step is thrown away. That is why PyTorch waits for 2,000 good steps before it doubles the scale.
+# Every time the scale is halved, a step is thrown away. PyTorch waits for 2,000 good steps before it doubles the scale, so once the scale has found its
+# place, about one step in 2,001 is lost.
 #
 # ## Compare
 #
