@@ -38,8 +38,8 @@ def check(reports: list[dict[str, Any]]) -> str:
 
 def _right_shard(rank: int, weight: dict[str, Any]) -> None:
     which = f"of a weight of shape {tuple(weight['shape'])}"
-    found, wanted = weight["found"], weight["wanted"]
-    if found is None:
+    answer, wanted = weight["found"], weight["wanted"]
+    if answer is None:
         raise Wrong(
             f"On rank {rank}, `kept` has nothing under the weight as its key, or no tensor ({which})."
         )
@@ -48,11 +48,11 @@ def _right_shard(rank: int, weight: dict[str, Any]) -> None:
             f"On rank {rank}, the shard {which} has shape {tuple(weight['found_shape'])}; wanted shape "
             f"{tuple(weight['wanted_shape'])}."
         )
-    if _same(found, wanted):
+    if _same(answer, wanted):
         return
-    advice = next((words for name, words in INSTEAD.items() if _same(found, weight["others"][name])), "")
+    advice = next((words for name, words in INSTEAD.items() if _same(answer, weight["others"][name])), "")
     raise Wrong(
-        f"On rank {rank}, the shard {which} is {shown(found)} after two micro-batches; wanted "
+        f"On rank {rank}, the shard {which} is {shown(answer)} after two micro-batches; wanted "
         f"{shown(wanted)}. {advice}".rstrip()
     )
 

@@ -44,8 +44,8 @@ def try_on_rank(keep_my_shard: Callable[..., Any]) -> None:
 
     with counted() as counter:
         waited_at = line_of_wait(micro_batches)
-    told = [_told(weight, kept.get(weight), seen[place]) for place, weight in enumerate(weights)]
-    report(check={"waited_at": waited_at, "all_reduces": counter["all_reduce"], "weights": told})
+    by_weight = [_told(weight, kept.get(weight), seen[place]) for place, weight in enumerate(weights)]
+    report(check={"waited_at": waited_at, "all_reduces": counter["all_reduce"], "weights": by_weight})
 
 
 def _gradient(weight: torch.Tensor, size: float) -> torch.Tensor:

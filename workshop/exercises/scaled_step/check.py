@@ -93,23 +93,21 @@ def _by(
         (loss * scale if multiplies else loss).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
 
-        def divide(number: float) -> None:
-            for gradient in gradients:
-                gradient /= number
+        def clip() -> None:
+            if clips:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
 
-        if divides == "before":
-            divide(scale)
-        if clips and divides == "after":
-            torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
-            divide(scale)
         bad = [g.isinf() if looks == "isinf" else ~g.isfinite() for g in gradients]
         finite = not any(bool(one.any()) for one in bad)
         stepped = finite or not skips or looks == "weights"
-        if divides == "by the next scale":
-            divide(_decided(scale, good_steps, finite)[0])
+        if divides == "after":
+            clip()
+        if divides != "never":
+            following = _decided(scale, good_steps, finite)[0]
+            torch._foreach_div_(gradients, following if divides == "by the next scale" else scale)
         if stepped:
-            if clips and divides != "after":
-                torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+            if divides != "after":
+                clip()
             optimizer.step()
         if looks == "weights":
             finite = all(bool(p.isfinite().all()) for p in model.parameters())
