@@ -179,6 +179,21 @@ def test_failure_text_names_rank_line_and_where_the_others_were() -> None:
     assert error._render_traceback_() == [f"RankFailed: {error}"]
 
 
+def test_messages_that_differ_only_in_the_ranks_own_number_stand_together() -> None:
+    def said(rank: int, words: str) -> RankEnd:
+        return _end(rank, "raised", 3, error_type="RuntimeError", message=words, time=1.0)
+
+    alike = [said(rank, f"no gradient for rank {rank}: 4 5") for rank in (0, 1, 10)]
+    text = str(verdicts.failed(alike, CELL)).splitlines()
+    assert text[1] == "ranks 0-1,10: RuntimeError: no gradient for rank 0: 4 5"
+    assert text[2] == "    (so says rank 0; the others name themselves)"
+    assert len(text) == 3
+    other = [said(0, "no gradient for rank 0: 4"), said(1, "no gradient for rank 1: 5")]
+    assert "rank 1: RuntimeError: no gradient for rank 1: 5" in str(verdicts.failed(other, CELL))
+    of_a_peer = [said(0, "rank 1 has gone"), said(1, "rank 1 has gone")]
+    assert "rank 1: RuntimeError" in str(verdicts.failed(of_a_peer, CELL))
+
+
 def test_mismatch_is_said_plainly() -> None:
     ends = [_end(0, "stuck", 9, "all_reduce"), _end(1, "finished", None), _end(2, "stuck", 9, "all_reduce")]
     assert (

@@ -44,6 +44,8 @@ def failed(
     lines = [_headline(verdict.first, len(ends))]
     for group in groups:
         lines.append(f"{rank_label(e.rank for e in group)}: {_what(group[0])}")
+        if len({e.message for e in group}) > 1:
+            lines.append(f"    (so says rank {group[0].rank}; the others name themselves)")
         lines += trace_lines(group[0], program)
         if group[0].cause:
             lines.append(f"    caused by {group[0].cause}")
@@ -87,10 +89,14 @@ def _left_alone(ends: Sequence[RankEnd], program: Program, note: str, then: str)
 
 
 def _alike(ends: Sequence[RankEnd]) -> list[list[RankEnd]]:
-    """Ranks that failed in the same way at the same place stand together."""
+    """Ranks that failed in the same way at the same place stand together.
+
+    A message that names the rank itself, and is the same otherwise, counts as the same.
+    """
     groups: dict[tuple[object, ...], list[RankEnd]] = {}
     for end in ends:
-        groups.setdefault((end.error_type, end.message, end.place), []).append(end)
+        message = re.sub(rf"\b([Rr]ank:? ){end.rank}\b", r"\1", end.message)
+        groups.setdefault((end.error_type, message, end.place), []).append(end)
     return list(groups.values())
 
 
@@ -120,7 +126,7 @@ def _carried_along(end: RankEnd, then: str) -> str:
     if end.kind == "finished":
         return f"{who}: had finished"
     if end.kind == "raised":
-        return ", ".join(filter(None, (f"{who}: {_what(end)}", end.place.where, "later")))
+        return ", ".join(filter(None, (f"{who}: {_what(end).rstrip(' .')}", end.place.where, "later")))
     return f"{who}: {end.place}; {then}"
 
 

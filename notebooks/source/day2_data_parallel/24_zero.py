@@ -670,11 +670,11 @@ def best(**circumstances):
 
 paper = {"ranks": 64, "billions": 7.5, "micro_batches": 8, "offload": "none"}
 assert best(**paper, room_gb=40) == "1", "whole gradients have room: send once"
-beside("stage_to_take", calculated=best(**paper, room_gb=20))
 costs_of_two, costs_of_three = (costs(stage, 64, 7.5, 8, "none")[1] for stage in (2, 3))
 one_pass = 63 / 64 * 2 * 7.5e9
 assert round(sum(costs_of_two.values()) / one_pass, 6) == 9
 assert round(sum(costs_of_three.values()) / one_pass, 6) == 24
+beside("stage_to_take", calculated=best(**paper, room_gb=20))
 
 # %% [markdown]
 # Here stage 2 sends 9 passes, which is 133 GB, and stage 3 would send 24. With 40 GB of memory instead of 20, stage 1 fits and sends only 2. Now
