@@ -191,7 +191,7 @@ def test_messages_that_differ_only_in_the_ranks_own_number_stand_together() -> N
     other = [said(0, "no gradient for rank 0: 4"), said(1, "no gradient for rank 1: 5")]
     assert "rank 1: RuntimeError: no gradient for rank 1: 5" in str(verdicts.failed(other, CELL))
     of_a_peer = [said(0, "rank 1 has gone"), said(1, "rank 1 has gone")]
-    assert "rank 1: RuntimeError" in str(verdicts.failed(of_a_peer, CELL))
+    assert "ranks 0-1: RuntimeError: rank 1 has gone" in str(verdicts.failed(of_a_peer, CELL))
 
 
 def test_mismatch_is_said_plainly() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -91,11 +92,14 @@ def _left_alone(ends: Sequence[RankEnd], program: Program, note: str, then: str)
 def _alike(ends: Sequence[RankEnd]) -> list[list[RankEnd]]:
     """Ranks that failed in the same way at the same place stand together.
 
-    A message that names the rank itself, and is the same otherwise, counts as the same.
+    Messages that are the same but for the rank's own number count as the same.
     """
     groups: dict[tuple[object, ...], list[RankEnd]] = {}
+    times = Counter(end.message for end in ends)
     for end in ends:
-        message = re.sub(rf"\b([Rr]ank:? ){end.rank}\b", r"\1", end.message)
+        message = end.message
+        if times[message] == 1:
+            message = re.sub(rf"\b([Rr]ank:? ){end.rank}\b", r"\1", message)
         groups.setdefault((end.error_type, message, end.place), []).append(end)
     return list(groups.values())
 

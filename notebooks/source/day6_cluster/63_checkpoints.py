@@ -601,7 +601,8 @@ except launch.RankFailed as error:
     lines = [line for line in str(error).splitlines() if "Error" in line]
     for line in lines:
         print(textwrap.fill(line, 110, subsequent_indent="    "))
-    assert "zip" in str(error) or "EOF" in str(error), str(error)
+    message = str(error)
+assert "zip" in message or "EOF" in message, message
 
 # %% [markdown]
 # Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make such a failure harmless. Write to a file *beside* the last one,
