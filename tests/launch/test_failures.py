@@ -186,7 +186,7 @@ def test_messages_that_differ_only_in_the_ranks_own_number_stand_together() -> N
     alike = [said(rank, f"no gradient for rank {rank}: 4 5") for rank in (0, 1, 10)]
     text = str(verdicts.failed(alike, CELL)).splitlines()
     assert text[1] == "ranks 0-1,10: RuntimeError: no gradient for rank 0: 4 5"
-    assert text[2] == "    (so says rank 0; the others name themselves)"
+    assert text[2] == "    (from rank 0; the others differ only in the rank's number)"
     assert len(text) == 3
     other = [said(0, "no gradient for rank 0: 4"), said(1, "no gradient for rank 1: 5")]
     assert "rank 1: RuntimeError: no gradient for rank 1: 5" in str(verdicts.failed(other, CELL))

@@ -54,6 +54,20 @@ def test_there_is_an_example_of_each_picture() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
+def test_no_words_of_a_picture_are_dropped(name: str) -> None:
+    """matplotlib leaves out an annotation whose point is outside the axes, and says nothing."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Annotation
+
+    figure = PICTURES[name]().figure
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    words = [text for axis in figure.axes for text in axis.texts if isinstance(text, Annotation)]
+    assert [text.get_text() for text in words if text.get_text() and not text._check_xy(renderer)] == []
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
 def test_each_picture_is_a_png_and_has_words(name: str) -> None:
     for _ in range(2):  # a second call finds the function, not the module it lives in
         picture = PICTURES[name]()

@@ -86,6 +86,12 @@ def test_ranks_that_did_not_use_the_gpu_are_named(record):
     assert "; its ranks ran on that machine's CPU" in told
     told = recorded_run(LESSON, write(rows=[{"cells": {cell: on_cpu, "gone": shared}}])).sentence
     assert "; of 2 cells with ranks, 1 ran them on that machine's CPU" in told
+    replicas = "3 replicas of 1 rank on CPU, gloo"
+    told = recorded_run(LESSON, write(rows=[{"cells": {cell: on_cpu, "gone": replicas}}])).sentence
+    assert "; its ranks ran on that machine's CPU" in told
+    picture = "[picture: 16 ranks on 4 nodes]"
+    told = recorded_run(LESSON, write(rows=[{"cells": {cell: on_cpu, "gone": picture}}])).sentence
+    assert "; its ranks ran on that machine's CPU" in told
     told = recorded_run(LESSON, write(rows=[{"cells": {cell: shared, "gone": "no ranks"}}])).sentence
     assert "CPU" not in told
 

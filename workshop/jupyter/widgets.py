@@ -64,7 +64,10 @@ def memory_picture(run: Run, **changes: Any) -> Picture:
     verdict = expected.verdict.replace("stage 0 needs", "it needs") if alone else expected.verdict
     title = f"{verdict}\nThe bars are what is allocated; the allocator and the driver hold the rest."
     if len(stages) < len(expected.allocated):
-        title += f" Stages {stages[-2] + 1} to {stages[-1] - 1} are not drawn."
+        first, last = stages[-2] + 1, stages[-1] - 1
+        title += (
+            f" Stages {first} to {last} are not drawn." if first < last else f" Stage {first} is not drawn."
+        )
     picture = memory_by_part(cases, cap=expected.capacity or None, compare=False, title=title)
     return Picture(picture.figure, f"{verdict}; {picture.words}")
 

@@ -46,7 +46,7 @@ def failed(
     for group in groups:
         lines.append(f"{rank_label(e.rank for e in group)}: {_what(group[0])}")
         if len({e.message for e in group}) > 1:
-            lines.append(f"    (so says rank {group[0].rank}; the others name themselves)")
+            lines.append(f"    (from rank {group[0].rank}; the others differ only in the rank's number)")
         lines += trace_lines(group[0], program)
         if group[0].cause:
             lines.append(f"    caused by {group[0].cause}")

@@ -32,8 +32,8 @@ RECORD = RECORDS / "lessons.json"
 MOST_CELLS, MOST_LINES = 6, 12
 KEPT_LINES = 60  # of a cell, in the record
 LONGEST_REASON = 160  # characters
-PLACED = re.compile(r"\d+ ranks? (on|share) ")
-_ON_CPU = re.compile(r"^\d+ ranks? on CPU\b", re.MULTILINE)
+PLACED = re.compile(r"^(?:\d+ replicas? of )?\d+ ranks? (?:on|share) ", re.MULTILINE)
+_ON_CPU = re.compile(r"^(?:\d+ replicas? of )?\d+ ranks? on CPU\b", re.MULTILINE)
 TIMED = re.compile(
     r"\d\s?(?:ns|µs|ms|s|seconds?|minutes?)\b|/s\b|\bMFU\b|\bidle\b|\broof|of the peak|\d times|of the time"
 )

@@ -103,13 +103,10 @@ x = torch.tensor([rank + 1.0], device=device)
 print("holds", x.item())
 
 # %% [markdown]
-# ## Predict: what do they add up to?
+# ## Add them up, by hand
 #
 # Now the ranks exchange data. They hold 1, 2, 3 and 4, and at the end each of them should hold the sum. Sending and receiving is enough for
 # this: rank 0 collects the values, adds them, and sends the sum back.
-
-# %% [markdown]
-# ## Run
 
 
 # %% tags=["nbval-check-output"]

@@ -365,8 +365,9 @@ assert powers[9:17] == [19, 18, 18, 18] * 2
 # Your `next_scale` makes the decision, and a whole training step is built around it. The scale has to be there during backward. Whatever depends on
 # the size of the gradients has to find them as if there had never been a scale.
 #
-# The optimizer does, and so does **gradient clipping**, which protects a run from rare, very large gradients: if the norm of all gradients together
-# is above a limit, all of them are multiplied by one factor that brings the norm down to the limit.
+# The optimizer's moments do: they mix the gradients of many steps, and the scale changes in between. So does **gradient clipping**, which protects a
+# run from rare, very large gradients: if the norm of all gradients together is above a limit, all of them are multiplied by one factor that brings
+# the norm down to the limit.
 #
 # ### Exercise: one step
 
@@ -456,8 +457,8 @@ assert max(b / a for a, b in itertools.pairwise(hand_scales)) == 2
 print("by hand and GradScaler: the same scale in every step, the same losses")
 
 # %% [markdown]
-# Every time the scale is halved, a step is thrown away. PyTorch waits for 2,000 good steps before it doubles the scale, so once the scale has found its
-# place, about one step in 2,001 is lost.
+# Every time the scale is halved, a step is thrown away. PyTorch waits for 2,000 good steps before it doubles the scale, so once the scale has found
+# its place, about one step in 2,000 is lost, and a few more when a batch has larger gradients.
 #
 # ## Compare
 #

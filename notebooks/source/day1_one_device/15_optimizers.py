@@ -114,8 +114,8 @@ print("ten steps by hand and torch.optim.AdamW: equal to 1e-12")
 #
 # $$s \;\leftarrow\; 3.4445\, s - 4.7750\, s^3 + 2.0315\, s^5$$
 #
-# A small value grows more than threefold in each round. Once a value is near 1, it stays near 1. The next cell follows some values through the
-# rounds:
+# A value below 0.3 grows about threefold or more in each round. Once a value is near 1, it stays near 1. The next cell follows some values through
+# the rounds:
 
 # %% tags=["nbval-check-output"]
 s = torch.tensor([0.01, 0.03, 0.1, 0.3, 1.0], dtype=torch.float64)
@@ -126,8 +126,8 @@ for count in range(1, 6):
 assert 0.6 < s.min() < s.max() < 1.3
 
 # %% [markdown]
-# The values are now between 0.6 and 1.3, and for a step of training that is near enough. But these were numbers. A matrix does not show its
-# singular values, and nobody wants to compute them.
+# The values are now between 0.6 and 1.3, and for a step of training that is near enough. (A value far below 0.003 needs more than five rounds and
+# stays small.) But these were numbers. A matrix does not show its singular values, and nobody wants to compute them.
 #
 # ### Exercise: every singular value at once
 

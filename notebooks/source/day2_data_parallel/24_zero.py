@@ -5,8 +5,9 @@
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, by hand and with DeepSpeed, on CPU (gloo) or on GPUs (NCCL), with the same cells. The cells with
 #   64 and 1,024 ranks are rehearsals: their bytes are exact, but the ranks do not exist.
-# - **Model and text:** stage 1 trains `TINY` on the reference manual, as in lesson 22. From stage 3 on we use the stack of linear layers of
-#   lesson 23, whose bytes can be added up by hand. At the end come models of 7.5 billion parameters, because the paper uses that size.
+# - **Model and text:** stage 1 trains `TINY` on the reference manual, as in lesson 22. Stages 2 and 3 by hand train a stack of three matrices. From
+#   *Run: by hand* on, we use the stack of linear layers of lesson 23, whose bytes can be added up by hand. At the end come models of 7.5 billion
+#   parameters, because the paper uses that size.
 # - **Links:** before this [23_ddp_limits](23_ddp_limits.ipynb), after it [25_fsdp](25_fsdp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -279,7 +280,7 @@ show.memory_by_part(
 # reduced *as soon as it is complete*, and a rank drops at once what belongs to other ranks.
 #
 # How does a rank know that a gradient is complete? Autograd tells it: after backward has added the last part of a weight's gradient, it calls a
-# **hook** of that weight. So stage 2 is a function that autograd calls once a weight.
+# **hook** of that weight. So stage 2 is a function that autograd calls for each weight, once in every backward.
 #
 # ### Exercise: the hook
 
@@ -597,8 +598,9 @@ show.memory_by_part(
 #
 # Now we look at memory and traffic together. The left panel is your `zero_bytes`, and the right panel is the table of passes above. In JupyterLab
 # there are sliders. On a web page you see only their first values: the paper's 7.5 billion parameters on 64 GPUs, eight micro-batches, and 20 GB of
-# memory for the state. (An offloaded optimizer lies in the host's memory. Its gradients and weights then travel over PCIe; from stage 1 on, each
-# rank moves only an Nth of them. From stage 2 on, the gradients stay there until the optimizer steps.)
+# memory for the state. (An offloaded optimizer lies in the host's memory. Its gradients and weights then travel over PCIe; from stage 1 on, each rank
+# moves only an Nth of them. From stage 2 on, a reduced gradient goes to the host after each micro-batch. For the next one the sum comes back, is
+# added to, and leaves again; the picture counts one trip.)
 
 # %%
 # %%guess stage_to_take --choices 0,1,2,3
@@ -805,9 +807,10 @@ for stage in (1, 2, 3):
 # GPU the offloaded parts leave the device. With an offloaded optimizer, DeepSpeed's stages 2 and 3 copy each gradient to the host as soon as it is
 # reduced, so the gradients leave as well.
 #
-# If stage 3 offloads everything, only the layer at work stays. In backward, this is its gathered weights and twice its gradients: once as autograd
-# hands them over, and once in the flat tensor or bucket from which they are reduced. Under stage 2, its gradients are there twice as well, while its
-# weights belong to the state. The picture shows the layer at work as *temporaries*:
+# If stage 3 offloads everything, of the state only the layer at work stays. (Activations stay as well; the picture leaves them out.) In backward,
+# this is its gathered weights and twice its gradients: once as autograd hands them over, and once in the flat tensor or bucket from which they are
+# reduced. Under stage 2, its gradients are there twice as well, while its weights belong to the state. The picture shows the layer at work as
+# *temporaries*:
 
 # %%
 layer = 2 * P / gpt.num_layers  # bytes of one layer's weights in bf16, or gradients
@@ -957,9 +960,9 @@ for stage, times in ((2, 2), (3, 3)):  # gradients twice, and gathered weights
 # Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (The code holds a little more: one layer's gradient in fp32, which the optimizer is about
 # to use.)
 #
-# The paper's figure does not show the *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients. (Under
-# stage 2 it needs 0.9 GB, because the weights are there anyway.) That is three quarters of the 1.9 GB of state. More ranks shrink the 1.9 GB further,
-# but not these 1.4 GB.
+# The paper's figure does not show the *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients. That
+# is three quarters of the 1.9 GB of state. More ranks shrink the 1.9 GB further, but not these 1.4 GB. (Under stage 2, the layer at work needs 0.9
+# GB, because the weights are there anyway.)
 #
 # So what would a thousand ranks save? We rehearse that in a cell of its own, this time with a transformer of about as many parameters: 18
 # wide layers, an embedding and a head.

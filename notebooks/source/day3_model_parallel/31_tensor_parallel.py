@@ -269,7 +269,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = ...  # of all words, at each position
@@ -323,8 +323,8 @@ print(f"{count} collectives, {size} bytes; the logits: {64 * 4_096 * 4:,}")
 assert size <= 3 * 64 * 4, "three float32 numbers for each position"
 
 # %% [markdown]
-# So the ranks send at most three numbers for each position instead of a whole vocabulary. The gradient sends nothing more, because a rank can compute
-# it for its own words. (The head's f still sums the gradient of its input.)
+# So at most three numbers for each position are reduced over the ranks, in place of a whole vocabulary that is gathered. The gradient sends nothing
+# more, because a rank can compute it for its own words. (The head's f still sums the gradient of its input.)
 #
 # `workshop/parallel/tensor.py` has all of this in one model. PyTorch does it from a *plan*, which names each matrix and how it is cut; PyTorch works
 # out what must be sent. We run both. The plan is in a cell below.

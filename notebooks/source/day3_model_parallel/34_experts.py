@@ -49,8 +49,8 @@ for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.item
 #
 # ## A router, by hand
 #
-# A router is one matrix, followed by a softmax. It gives each expert a score $p_i$. The $k$ experts with the best scores each compute an answer, and
-# the answers are weighted by these scores, scaled so that they add up to one:
+# A router is one matrix, followed by a softmax. (DeepSeek-V3 takes a sigmoid of each number instead.) It gives each expert a score $p_i$. The $k$
+# experts with the best scores each compute an answer, and the answers are weighted by these scores, scaled so that they add up to one:
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #

@@ -267,9 +267,9 @@ assert sum(unseen) == 5
 #
 # ## MT-NLG: 8 x 35 x 16
 #
-# Why did the authors not use another box of 4,480 GPUs? From its first 12 billion tokens on, MT-NLG had a batch of 1,920 sequences,
-# which 16 data-parallel ranks shared. So 120 micro-batches go through 35 stages, and your `bubble_share` tells how long a rank waits. With tensor
-# parallelism over 16, there would be eight data-parallel ranks with 240 micro-batches each, and little more than half of the bubble:
+# Why did the authors not use another box of 4,480 GPUs? After its first 12 billion tokens, in which the batch grew, MT-NLG had a batch of 1,920
+# sequences, which 16 data-parallel ranks shared. So 120 micro-batches go through 35 stages, and your `bubble_share` tells how long a rank waits. With
+# tensor parallelism over 16, there would be eight data-parallel ranks with 240 micro-batches each, and little more than half of the bubble:
 
 # %% tags=["nbval-check-output"]
 for tensor, data in ((8, 16), (16, 8)):
@@ -392,8 +392,8 @@ assert 0.05 < more_predicted < more_published
 # of its constants was fitted on this run. And for A100s, its constant for ranks that wait for a slow one is almost zero, because
 # the runs that it was fitted on lost nearly nothing that way. Keep that in mind when you plan: it predicts a well-tuned program.
 #
-# The prediction sees that more GPUs cost efficiency, but not how much. From 2,240 to 3,360 GPUs it adds 6 % to the GPU seconds, while the
-# authors lost 11 %. Nobody has published times for any box of 4,480 GPUs, so the order of the seven boxes above is only a prediction.
+# The prediction sees that more GPUs cost efficiency, but not how much. From 2,240 to 3,360 GPUs it adds 6 % to the GPU seconds, while the authors
+# lost 11 %. We know of no published times for any box of 4,480 GPUs, so the order of the seven boxes above is only a prediction.
 #
 # ## A plan for 405B
 #
@@ -432,9 +432,9 @@ assert best.pipeline == 16
 beside("stages", calculated=str(best.pipeline))
 
 # %% [markdown]
-# The lines below the table give the reasons, one axis each: what would be the best layout with another value on this axis, and how much slower
-# would it be? Tensor 8 fills a node; with less, other axes would have to grow. (With ZeRO 3 it is the best layout without a pipeline.)
-# *Virtual stages* are the chunks of the interleaved schedule: they make the bubble small.
+# The lines below the table give the reasons, one axis each: what would be the best layout with another value on this axis, and how much slower would
+# it be? Tensor 8 fills a node; with less, other axes would have to grow. (The line for ZeRO compares with the best layout without a pipeline, because
+# only there does the search try ZeRO 3.) *Virtual stages* are the chunks of the interleaved schedule: they make the bubble small.
 #
 # Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The next cell shows their rates and our predictions
 # for the same layouts. These predictions are no real test, because the constants of the H100 were fitted on these three rows, among others.
@@ -609,11 +609,10 @@ beside("saves_most", calculated=min(left, key=left.get))
 print(both.verdict)
 
 # %% [markdown]
-# The search does not know `zero=2`, and so it rules out layouts like Meta's. So read a planner's reasons, and ask which of them you could
-# remove.
+# The search does not know `zero=2`, and so it rules out layouts like Meta's. So read a planner's reasons, and ask which of its limits you could lift.
 #
-# And how fast is Meta's layout, beside our plan? Here the layer that was taken off matters: 126 layers do not divide into 128 chunks, but
-# with the embedding and the head as a chunk each they do. So a rank has eight chunks of one layer, `virtual_stages=8`.
+# And how fast is Meta's layout, beside our plan? Here the layer that was taken off matters: 126 layers are too few for 128 chunks. With the embedding
+# and the head as a chunk each, there are 128. So a rank has eight chunks, `virtual_stages=8`.
 
 # %% tags=["nbval-check-output"]
 meta_run = meta(zero=2, virtual_stages=8, embedding_in_stages=True)
@@ -829,8 +828,8 @@ beside("twice_at_once", calculated=at_once[2])
 
 # %% [markdown]
 # So three facts decide: how much fits, how many sequences are computed at once, and that another node is slower to reach, anywhere from 2 to 12
-# times. If it is not slower at all, or 24 times slower, some of the chosen layouts change. So they do on GPUs with twice the memory,
-# and with micro-batches that are twice as large or a quarter as large. (Half as large changes nothing.)
+# times. If it is not slower at all, or 24 times slower, some of the chosen layouts change. They also change on GPUs with twice the memory, and with
+# micro-batches that are twice as large or a quarter as large. (Half as large changes nothing.)
 #
 # ### The page beside the predictor
 #
@@ -901,11 +900,11 @@ for row in published_table("megatron_sc21_table2_zero3_vs_ptd_a100"):
 #   needs, this rule chooses the layout of the Megatron-LM authors in every row that we have.
 # - With a good layout, and a model that grows with the machine, each GPU of 3,072 works as well as one of 32. With one model and one batch, more
 #   GPUs work less well: every data-parallel rank that you add takes micro-batches from the others, and MT-NLG's bubble grew.
-# - You can predict a rate before you rent a GPU. Of runs that the fit had not seen, it was within 5 % for the authors' own table, and 16 to
-#   26 % too high for MT-NLG and Llama. So layouts that are closer to each other are a short list, not a ranking. Ask of every axis what it would
+# - You can predict a rate before you rent a GPU. For runs that the fit had not seen, the prediction was within 5 % for the authors' own table, and 16
+#   to 26 % too high for MT-NLG and Llama. So layouts that are closer to each other are a short list, not a ranking. Ask of every axis what it would
 #   cost to change it.
-# - The most important facts are what fits, and which links are fast. A page of Python that knows little else, and how many sequences to compute at
-#   once, chose all eight published layouts.
+# - The most important facts are what fits, and which links are fast. A page of Python that knows these, how many sequences to compute at once, and
+#   little else, chose all eight published layouts.
 # - For 405B, sharding the gradients saves about twelve GiB on every GPU, where each GiB counts. A planner rules out what it does not know: ask it for its reasons.
 #
 # That is the end of day 3. Lesson [64](../day6_cluster/64_plan_a_run.ipynb) plans the rest of a run: days, money, failures.

@@ -11,6 +11,7 @@ from workshop.exercises.engine.prose import code_block, inline, table
         ("call `f(a,\nb)` once", "call <code>f(a, b)</code> once"),  # a name may be broken over two lines
         ("by *first fit* and *sum*", "by <em>first fit</em> and <em>sum</em>"),
         ("2*3*4 and 2 * 3 * 4", "2*3*4 and 2 * 3 * 4"),
+        ("a / N**alpha + b / D**beta", "a / N**alpha + b / D**beta"),
         ("`*args`, `**kwargs`", "<code>*args</code>, <code>**kwargs</code>"),
         ("a < b & c", "a &lt; b &amp; c"),
     ],

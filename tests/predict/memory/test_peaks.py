@@ -10,6 +10,7 @@ from workshop.predict.case import config_of
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory import device_bytes, memory_on, predict_memory
 from workshop.predict.memory.allocator import RankHardware
+from workshop.predict.memory.peaks import moments
 
 EIGHT = Run(
     "llama-3.1-8b",
@@ -19,6 +20,18 @@ EIGHT = Run(
     seq_len=4096,
     implementation="torchtitan",
 )
+
+
+@pytest.mark.parametrize("offload", ["none", "optimizer", "params"])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_no_part_is_negative_at_any_moment_and_an_offloaded_step_is_not_on_the_device(stage, offload):
+    layout = Layout(shard=8, zero=stage, precision="deepspeed-bf16", offload=offload)
+    run = Run("llama-3.1-8b", "8xH100", layout, seq_len=128)
+    for moment, parts in moments(config_of(run), Layouts.of_stages(run)).items():
+        for part, size in parts.items():
+            assert (np.asarray(size) >= 0).all(), (moment, part)
+        if moment == "optimizer":
+            assert (np.asarray(parts["temporaries"]) > 0).all() == (offload == "none")
 
 
 def test_parts_sum_to_allocated_on_every_stage():

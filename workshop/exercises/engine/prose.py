@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-_STARS = re.compile(r"(?<!\w)\*(\w[^*]*\w|\w)\*(?!\w)")
+_STARS = re.compile(r"(?<![\w*])\*(\w[^*]*\w|\w)\*(?![\w*])")
 
 
 def inline(text: str) -> str:

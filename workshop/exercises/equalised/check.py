@@ -13,8 +13,11 @@ from workshop.exercises.engine.check import Call, Wrong, call, shown
 
 NAME = "equalised"
 A, B, C = 3.4445, -4.7750, 2.0315
-TOLERANCE = 0.1  # of the norm: five rounds in bf16 are off by up to 0.05, another number of rounds by 0.3
+TOLERANCE = 0.1  # of the norm: five rounds in bf16 are off by up to 0.05
 CASES = (((12, 5), 1.0), ((5, 12), 100.0), ((8, 8), 0.01))
+# A value this small is still on its way after five rounds, and 6 to 11 rounds are off by 0.2 to 0.6. Near 1
+# the polynomial goes up and down, so that seven rounds look like five. bf16 holds all of these numbers.
+SMALL = ((0.0, 1.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 2.0**-10))
 
 
 def _by(polynomial: Callable[[Any], Any], rounds: int, divide: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -60,7 +63,7 @@ def _mistakes() -> tuple[tuple[Callable[[Any], Any], str], ...]:
 
 ROUNDS = (
     (1, "one round", "s"), (2, "two rounds", ""), (3, "three rounds", ""), (4, "four rounds", ""),
-    (6, "six rounds", ""),
+    (6, "six rounds", ""), (7, "seven rounds", ""), (10, "ten rounds", ""),
 )  # fmt: skip
 EXACT = (
     "The singular values are all exactly 1, so this is the nearest such matrix. It is a good answer to "
@@ -77,8 +80,8 @@ def check(names: dict[str, Any]) -> str:
     import torch
 
     draw = torch.Generator().manual_seed(0)
-    for shape, size in CASES:
-        matrix = size * torch.randn(shape, generator=draw)
+    drawn = [size * torch.randn(shape, generator=draw) for shape, size in CASES]
+    for matrix in (*drawn, torch.tensor(SMALL)):
         answer = _answer(names[NAME], matrix)
         wanted = _by(_five, 5, _norm)(matrix)
         if not _off(answer, wanted) < TOLERANCE:

@@ -95,7 +95,7 @@ def keep_my_shard(weight: torch.Tensor, kept: dict) -> None:
 
 
 # %% wrong: all_reduces
-# message: an all-reduce sends twice as much
+# message: sends 1.5 times the bytes
 import torch
 import torch.distributed as dist
 
@@ -159,3 +159,19 @@ def keep_my_shard(weight: torch.Tensor, kept: dict) -> None:
     mine /= world_size
     weight.grad = None
     return mine
+
+
+# %% wrong: gathers_all
+# message: sends 3 times the bytes
+import torch
+import torch.distributed as dist
+
+
+def keep_my_shard(weight: torch.Tensor, kept: dict) -> None:
+    """The hook of a weight: kept[weight] is this rank's shard of the mean gradient."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    whole = [torch.empty_like(weight.grad) for _ in range(world_size)]
+    dist.all_gather(whole, weight.grad)
+    mine = sum(one.chunk(world_size)[rank] for one in whole) / world_size
+    kept[weight] = kept[weight] + mine if weight in kept else mine
+    weight.grad = None

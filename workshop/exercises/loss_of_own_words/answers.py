@@ -45,7 +45,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -53,10 +53,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -68,7 +68,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -77,10 +77,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -92,7 +92,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = torch.zeros(len(targets), device=logits.device)
@@ -100,10 +100,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -115,7 +115,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -123,10 +123,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     shifted = logits - largest[:, None]
     total = shifted.exp().sum(1)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -138,7 +138,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -147,9 +147,9 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -161,7 +161,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -170,7 +170,7 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
     return (total.log() - target).mean(), gradient / len(targets)
@@ -184,7 +184,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -193,10 +193,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places, own % words] -= 1
+    gradient[positions, own % words] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -208,7 +208,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -217,10 +217,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient
 
 
@@ -232,7 +232,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -241,10 +241,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     dist.all_reduce(gradient)
     return (total.log() - target).mean(), gradient / len(targets)
 
@@ -257,7 +257,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     """The mean loss over all words, and its gradient for this rank's logits."""
-    words, places = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
     own = targets - dist.get_rank() * words  # the targets, counted in this rank's words
     mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
     largest = logits.max(1).values
@@ -266,10 +266,10 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     total = shifted.exp().sum(1)
     dist.all_reduce(total)
     target = torch.zeros_like(total)
-    target[mine] = shifted[places[mine], own[mine]]
+    target[mine] = shifted[positions[mine], own[mine]]
     dist.all_reduce(target)
     gradient = shifted.exp() / total[:, None]  # softmax
-    gradient[places[mine], own[mine]] -= 1
+    gradient[positions[mine], own[mine]] -= 1
     return (total.log() - target).mean(), gradient / len(targets)
 
 
@@ -288,3 +288,28 @@ def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
     loss = cross_entropy(whole, targets)
     loss.backward()
     return loss.detach(), whole.grad.chunk(len(parts), 1)[dist.get_rank()]
+
+
+# %% wrong: changes_the_targets
+# message: changed `targets`
+import torch
+import torch.distributed as dist
+
+
+def loss_of_own_words(logits: torch.Tensor, targets: torch.Tensor):
+    """The mean loss over all words, and its gradient for this rank's logits."""
+    words, positions = logits.shape[1], torch.arange(len(targets), device=logits.device)
+    targets -= dist.get_rank() * words
+    own = targets
+    mine = (own >= 0) & (own < words)  # is the target one of this rank's words?
+    largest = logits.max(1).values
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    shifted = logits - largest[:, None]
+    total = shifted.exp().sum(1)
+    dist.all_reduce(total)
+    target = torch.zeros_like(total)
+    target[mine] = shifted[positions[mine], own[mine]]
+    dist.all_reduce(target)
+    gradient = shifted.exp() / total[:, None]  # softmax
+    gradient[positions[mine], own[mine]] -= 1
+    return (total.log() - target).mean(), gradient / len(targets)

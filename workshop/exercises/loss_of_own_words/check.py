@@ -37,9 +37,9 @@ def check(reports: list[dict[str, Any]]) -> str:
         for rank, report in enumerate(reports):
             _gradient(rank, report[case])
     for rank, report in enumerate(reports):
-        if report["random"]["changed"]:
+        for name in report["random"]["changed"]:
             raise Wrong(
-                f"The numbers are right, but rank {rank} has changed `logits`, which it was only lent."
+                f"The numbers are right, but rank {rank} has changed `{name}`, which it was only lent."
             )
     sent = reports[0]["random"]["sent"]
     if sent > NUMBERS:

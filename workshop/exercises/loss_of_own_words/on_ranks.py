@@ -54,9 +54,10 @@ def _case(
 ) -> dict[str, Any]:
     """One process with all words, and this rank with its own."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    own = logits.chunk(ranks, 1)[rank].clone()
+    own, given = logits.chunk(ranks, 1)[rank].clone(), targets.clone()
     with measure(memory=False) as measured:
-        answer = loss_of_own_words(own, targets.clone())
+        answer = loss_of_own_words(own, given)
+    lent = {"logits": (own, logits.chunk(ranks, 1)[rank]), "targets": (given, targets)}
     whole = logits.clone().requires_grad_()
     loss = torch.nn.functional.cross_entropy(whole, targets)
     loss.backward()
@@ -69,7 +70,7 @@ def _case(
         "wanted_gradient": whole.grad.chunk(ranks, 1)[rank].tolist(),
         "losses": _other_losses(logits, targets),
         "gradients": _other_gradients(logits, targets),
-        "changed": not torch.equal(own, logits.chunk(ranks, 1)[rank]),
+        "changed": [name for name, pair in lent.items() if not torch.equal(*pair)],
         "sent": sum(row.payload_bytes for row in measured.traffic) / (4 * len(targets)),
     }
 

@@ -78,7 +78,10 @@ def _compare(answer: Answer, number: int, token: int, advice: str) -> None:
     if chosen == best and np.allclose(weights, wanted, atol=TOLERANCE, rtol=0):
         return
     if number == len(CASES) - 1 and not np.isfinite(answer[0]).all():
-        advice = "In fp32, exp(1,000) is infinite: subtract the largest logit first, as `softmax` does."
+        advice = (
+            "In fp32, exp(1,000) is infinite and exp(-1,998) is 0: subtract the largest logit of each token, "
+            "as `softmax` does."
+        )
     elif sorted(_pairs(weights, chosen)) == sorted(_pairs(wanted, best)):
         advice = "These are the right experts with the right weights, but in another order: best first."
     what = f"logits {_row(rows[token])}" if rows is LARGE else f"scores {_row(SCORES[token])}"

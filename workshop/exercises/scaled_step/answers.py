@@ -245,3 +245,46 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
         optimizer.step()
     optimizer.zero_grad()
     return scale, good_steps
+
+
+# %% wrong: steps_with_zeros
+# message: A step with gradients of 0 is a step
+import torch
+
+
+def scaled_step(loss, model, optimizer, state, interval, limit):
+    """One step with a scaled loss; returns the next state, (scale, good_steps)."""
+    scale, good_steps = state
+    (loss * scale).backward()
+    for parameter in model.parameters():
+        parameter.grad /= scale
+    finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
+    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    if not may_step:
+        for parameter in model.parameters():
+            parameter.grad.zero_()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    optimizer.step()
+    optimizer.zero_grad()
+    return scale, good_steps
+
+
+# %% wrong: clips_each_alone
+# message: one norm for all parameters together
+import torch
+
+
+def scaled_step(loss, model, optimizer, state, interval, limit):
+    """One step with a scaled loss; returns the next state, (scale, good_steps)."""
+    scale, good_steps = state
+    (loss * scale).backward()
+    for parameter in model.parameters():
+        parameter.grad /= scale
+    finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
+    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    if may_step:
+        for parameter in model.parameters():
+            torch.nn.utils.clip_grad_norm_(parameter, limit)
+        optimizer.step()
+    optimizer.zero_grad()
+    return scale, good_steps

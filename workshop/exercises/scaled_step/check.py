@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 BATCHES = (
     Batch((0.5, 0.25), (1.0,)),
-    Batch((6.0, 8.0), (0.0,), kind="a norm of 10, which is above `limit`"),
+    Batch((6.0, 0.0), (8.0,), kind="a norm of 10, which is above `limit`"),
     Batch((0.5, 0.25), (4096.0,), kind="the scaled gradient of the second parameter overflows"),
     Batch((2.0**-16, 2.0**-15), (0.0,), 2.0**10, kind="gradients too small for fp16 without a scale"),
     Batch((math.nan, 0.5), (1.0,), kind="a gradient is NaN"),
@@ -36,10 +36,11 @@ BATCHES = (
 
 
 class Seen(NamedTuple):
-    """After a step: by how much each weight moved, and the state."""
+    """After a step: by how much each weight moved, the state, and how often the optimizer stepped."""
 
     moved: list[float]
     state: tuple[float, int]
+    stepped: int
 
 
 def _play(step: Callable[..., Any]) -> list[Seen]:
@@ -50,16 +51,19 @@ def _play(step: Callable[..., Any]) -> list[Seen]:
         [torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)]
     )
     optimizer = torch.optim.SGD(weights.parameters(), lr=1.0)
+    steps: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: steps.append(1))
     state: Any = (FIRST_SCALE, 0)
     seen = []
     for batch in BATCHES:
+        steps.clear()
         before = torch.cat([weight.detach() for weight in weights])
         given = [torch.tensor(values, dtype=torch.float16) for values in (batch.first, batch.second)]
         products = [(weight.half() * one).sum() for weight, one in zip(weights, given, strict=True)]
         loss = (products[0] + products[1]).float() / batch.divide
         state = _pair(step(loss, weights, optimizer, state, INTERVAL, LIMIT))
         after = torch.cat([weight.detach() for weight in weights])
-        seen.append(Seen((after - before).tolist(), state))
+        seen.append(Seen((after - before).tolist(), state, len(steps)))
     return seen
 
 
@@ -79,7 +83,7 @@ def _by(
     *,
     multiplies: bool = True,
     divides: str = "before",  # it clips; or "after", "by the next scale", "never"
-    clips: bool = True,
+    clips: str = "together",  # or "each", "never"
     looks: str = "isfinite",  # at the gradients; or "isinf", "weights"
     skips: bool = True,
     zeroes: str = "always",  # or "stepped", "never"
@@ -94,8 +98,9 @@ def _by(
         gradients = [parameter.grad for parameter in model.parameters()]
 
         def clip() -> None:
-            if clips:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+            parameters = list(model.parameters())
+            for some in {"together": [parameters], "each": parameters}.get(clips, []):
+                torch.nn.utils.clip_grad_norm_(some, limit)
 
         bad = [g.isinf() if looks == "isinf" else ~g.isfinite() for g in gradients]
         finite = not any(bool(one.any()) for one in bad)
@@ -132,7 +137,8 @@ MISTAKES = (
         _by(divides="after"),
         "The gradients were clipped before they were divided, while they were `scale` times too large.",
     ),
-    (_by(clips=False), "The gradients must be clipped to a norm of at most `limit`."),
+    (_by(clips="never"), "The gradients must be clipped to a norm of at most `limit`."),
+    (_by(clips="each"), "The limit is for one norm for all parameters together, not for one of each."),
     (
         _by(skips=False),
         "The optimizer stepped with gradients that are not finite, and the weights stay so for good.",
@@ -168,6 +174,11 @@ def check(names: dict[str, Any]) -> str:
             f"{where}the weights moved by {_listed(answer.moved)}; wanted {_listed(right.moved)}. "
             f"{advice}".rstrip()
         )
+    if answer.stepped != right.stepped:
+        raise Wrong(
+            f"{where}the optimizer stepped {answer.stepped} times; wanted {right.stepped}. A step with "
+            "gradients of 0 is a step, too: AdamW moves the weights by what its moments remember."
+        )
     raise Wrong(f"{where}the state is {shown(answer.state)}; wanted {shown(right.state)}. {advice}".rstrip())
 
 
@@ -176,7 +187,8 @@ def _same(answers: list[Seen], wanted: list[Seen]) -> bool:
 
 
 def _alike(answer: Seen, wanted: Seen) -> bool:
-    return answer.state == wanted.state and _close(answer.moved, wanted.moved)
+    alike = answer.state == wanted.state and answer.stepped == wanted.stepped
+    return alike and _close(answer.moved, wanted.moved)
 
 
 def _close(answer: list[float], wanted: list[float]) -> bool:

@@ -16,13 +16,13 @@ def two_cut_gradients(x, up, down, groups):
         dist.reduce_scatter(mine := torch.empty_like(parts[0]), parts, group=data)
         return mine
 
-    wide, narrow = gather(up), gather(down)
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = gather(up), gather(down)
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
     partial.backward(2 * y / y.numel())
-    return scatter(wide.grad), scatter(narrow.grad)
+    return scatter(up_half.grad), scatter(down_half.grad)
 
 
 # %% other: without_autograd
@@ -40,12 +40,12 @@ def two_cut_gradients(x, up, down, groups):
         dist.all_reduce(whole, group=data)
         return whole.flatten(0, 1)
 
-    wide, narrow = gather(up), gather(down)
-    h = (x @ wide.T).relu()
-    y = h @ narrow.T
+    up_half, down_half = gather(up), gather(down)
+    h = (x @ up_half.T).relu()
+    y = h @ down_half.T
     dist.all_reduce(y, group=groups["tensor"])
     gradient_y = 2 * y.relu() / y.numel()
-    gradient_h = (gradient_y @ narrow) * (h > 0)
+    gradient_h = (gradient_y @ down_half) * (h > 0)
     both = [gradient_h.T @ x, gradient_y.T @ h]
     for gradient in both:
         dist.all_reduce(gradient, group=data)
@@ -66,8 +66,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     y = y.relu()
     partial.backward(2 * y / y.numel())  # the gradient of the mean of y squared
@@ -92,8 +92,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=data)
     y = y.relu()
@@ -119,8 +119,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y)
     y = y.relu()
@@ -146,8 +146,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
@@ -173,8 +173,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
@@ -200,8 +200,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
@@ -227,8 +227,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
@@ -253,8 +253,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
@@ -280,8 +280,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=groups["tensor"])
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()
@@ -307,8 +307,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()

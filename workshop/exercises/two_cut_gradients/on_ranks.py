@@ -75,11 +75,11 @@ class Way:
         """Of each rank."""
         alone = []
         for rank in range(4):
-            wide, narrow = self._gathered(box, rank)
+            up_half, down_half = self._gathered(box, rank)
             y = torch.stack([self._partial(box, one) for one in box.members(rank, self.add)]).sum(0).relu()
-            h = (box.batch(rank) @ wide.T).relu()
+            h = (box.batch(rank) @ up_half.T).relu()
             gradient_y = 2 * y / y.numel()
-            alone.append((((gradient_y @ narrow) * (h > 0)).T @ box.batch(rank), gradient_y.T @ h))
+            alone.append((((gradient_y @ down_half) * (h > 0)).T @ box.batch(rank), gradient_y.T @ h))
         return [self._kept(box, rank, alone) for rank in range(4)]
 
     def _gathered(self, box: Box, rank: int) -> Gradients:
@@ -88,8 +88,8 @@ class Way:
         return up, down
 
     def _partial(self, box: Box, rank: int) -> Tensor:
-        wide, narrow = self._gathered(box, rank)
-        return (box.batch(rank) @ wide.T).relu() @ narrow.T
+        up_half, down_half = self._gathered(box, rank)
+        return (box.batch(rank) @ up_half.T).relu() @ down_half.T
 
     def _kept(self, box: Box, rank: int, alone: Sequence[Gradients]) -> Gradients:
         members = box.members(rank, self.average)
@@ -117,19 +117,23 @@ def try_on_rank(two_cut_gradients: Callable[..., Any]) -> None:
     generator = torch.Generator().manual_seed(0)
     x, up, down = (torch.randn(shape, generator=generator) for shape in ((6, 5), (8, 5), (4, 8)))
     reported: dict[str, Any] = {}
+    boxes = [Box(inner, x, up, down) for inner in AXES]
+    groups = [
+        _groups(box) for box in boxes
+    ]  # before the learner's code: a rank that hangs would not come here
 
     def both() -> None:
-        for inner in AXES:
-            reported[inner] = _case(two_cut_gradients, Box(inner, x, up, down))
+        for box, mine in zip(boxes, groups, strict=True):
+            reported[box.inner] = _case(two_cut_gradients, box, mine)
 
     reported["waited_at"] = line_of_wait(both)
     report(check=reported)
 
 
-def _case(two_cut_gradients: Callable[..., Any], box: Box) -> dict[str, Any]:
+def _case(two_cut_gradients: Callable[..., Any], box: Box, groups: dict[str, Any]) -> dict[str, Any]:
     rank = dist.get_rank()
     shards = box.shard(rank, 0), box.shard(rank, 1)
-    answer = two_cut_gradients(box.batch(rank).clone(), *(shard.clone() for shard in shards), _groups(box))
+    answer = two_cut_gradients(box.batch(rank).clone(), *(shard.clone() for shard in shards), groups)
     wanted = tuple(box.rows(rank, half) for half in box.halves(*_of_one_process(box), rank))
     return {
         "answer": _plain(answer, wanted),

@@ -10,8 +10,8 @@ def two_cut_gradients(x, up, down, groups):
         parts = [torch.empty_like(shard) for _ in range(size)]
         dist.all_gather(parts, shard, group=data)
         whole.append(torch.cat(parts).requires_grad_())
-    wide, narrow = whole
-    partial = (x @ wide.T).relu() @ narrow.T
+    up_half, down_half = whole
+    partial = (x @ up_half.T).relu() @ down_half.T
     y = partial.detach().clone()
     dist.all_reduce(y, group=groups["tensor"])
     y = y.relu()

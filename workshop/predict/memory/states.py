@@ -289,8 +289,11 @@ def summed_gradients(config: TrainingConfig, held: Held, layouts: Layouts, shard
 
 
 def step_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
-    """Temporaries of AdamW's step, over the parameters a rank updates; SGD updates in place."""
-    if MOMENTS[config.optimizer] < 2:
+    """Temporaries of AdamW's step, over the parameters a rank updates; SGD updates in place.
+
+    An offloaded optimizer steps on the host.
+    """
+    if MOMENTS[config.optimizer] < 2 or config.offload in ("optimizer", "params"):
         return np.zeros(())
     room = config.how.step_room * config.numbers.moments / 4
     return divided(trainable(config, held, layouts), layouts, 1) * room

@@ -184,13 +184,16 @@ def predict_way(setting: VisionSetting, way: Way) -> Predicted:
         if cut:
             tensor += 4 * m * setting.collective("all_reduce", NUMBER * images * piece.handed, t)
     n, size = layout.data_parallel, NUMBER * held
-    data = {0: ("all_reduce",), 3: ("all_gather", "all_gather", "reduce_scatter")}.get(
-        layout.zero, ("reduce_scatter", "all_gather")
-    )
+    times = {  # in a step; from stage 2 on, each micro-batch's gradients are reduced as they appear
+        0: {"all_reduce": 1},
+        1: {"reduce_scatter": 1, "all_gather": 1},
+        2: {"reduce_scatter": m, "all_gather": 1},
+        3: {"reduce_scatter": m, "all_gather": 2 * m},
+    }[layout.zero]
     causes = {
         "compute": compute,
         "tensor": tensor,
-        "data": sum(setting.collective(name, size, n) for name in data),
+        "data": sum(count * setting.collective(name, size, n) for name, count in times.items()),
         "optimizer": setting.profile.optimizer * held / (n if layout.zero else 1),
     }
     return Predicted(way, sum(causes.values()), _memory(setting, way, range(len(setting.pieces))), causes)

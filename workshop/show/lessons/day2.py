@@ -179,6 +179,7 @@ def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
         ha="right",
         fontsize=8,
         color=LIMIT,
+        annotation_clip=False,  # the place is outside the axes where there are few ranks
     )
     names = ["rank 0", *(f"rank {rank}\ncopy" for rank in range(1, ranks))]
     axis.set_xticks(range(ranks), names, fontsize=8)
