@@ -79,11 +79,20 @@ def _decided(scale: float, good_steps: int, finite: bool) -> tuple[float, int]:
     return (scale * 2, 0) if good_steps + 1 == INTERVAL else (scale, good_steps + 1)
 
 
+def _clip(model: Any, how: str, limit: float) -> None:
+    """How: "together", all gradients by one norm; "each" by its own; or "never"."""
+    import torch
+
+    parameters = list(model.parameters())
+    for some in {"together": [parameters], "each": parameters, "never": []}[how]:
+        torch.nn.utils.clip_grad_norm_(some, limit)
+
+
 def _by(
     *,
     multiplies: bool = True,
     divides: str = "before",  # it clips; or "after", "by the next scale", "never"
-    clips: str = "together",  # or "each", "never"
+    clips: str = "together",
     looks: str = "isfinite",  # at the gradients; or "isinf", "weights"
     skips: bool = True,
     zeroes: str = "always",  # or "stepped", "never"
@@ -97,22 +106,17 @@ def _by(
         (loss * scale if multiplies else loss).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
 
-        def clip() -> None:
-            parameters = list(model.parameters())
-            for some in {"together": [parameters], "each": parameters}.get(clips, []):
-                torch.nn.utils.clip_grad_norm_(some, limit)
-
         bad = [g.isinf() if looks == "isinf" else ~g.isfinite() for g in gradients]
         finite = not any(bool(one.any()) for one in bad)
         stepped = finite or not skips or looks == "weights"
         if divides == "after":
-            clip()
+            _clip(model, clips, limit)
         if divides != "never":
             following = _decided(scale, good_steps, finite)[0]
             torch._foreach_div_(gradients, following if divides == "by the next scale" else scale)
         if stepped:
             if divides != "after":
-                clip()
+                _clip(model, clips, limit)
             optimizer.step()
         if looks == "weights":
             finite = all(bool(p.isfinite().all()) for p in model.parameters())
