@@ -377,7 +377,7 @@ assert powers[9:17] == [19, 18, 18, 18] * 2
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     ...  # backward, the gradients, the decision, and perhaps the optimizer
@@ -388,19 +388,21 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 # In the loop that calls your function, one line is special: `autocast` is around forward only. Backward runs in the types that forward chose.
 
 # %%
+from functools import partial
+
 LIMIT = 1.0 / DIVIDE  # largest allowed norm of all gradients; usually 1.0
 
 
 def train_by_hand(steps, dtype, scale, interval):
     """Losses and scales of some steps in `dtype`."""
     model, losses, scales, state = fresh(), [], [], (scale, 0)
-    optimizer = adamw(model)
+    optimizer, decide = adamw(model), partial(next_scale, interval=interval)
     for step in range(steps):
         ((tokens, targets),) = text.step(step, device)
         with torch.autocast(device.type, dtype):
             loss = model(tokens, targets) / DIVIDE
         scales.append(state[0])
-        state = scaled_step(loss, model, optimizer, state, interval, LIMIT)
+        state = scaled_step(loss, model, optimizer, state, LIMIT, decide)
         losses.append(loss.detach() * DIVIDE)
     return torch.stack(losses).tolist(), scales
 

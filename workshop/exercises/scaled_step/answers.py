@@ -2,13 +2,13 @@
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     scale, good_steps = state
     optimizer.zero_grad()
     loss.backward(torch.tensor(float(scale)))
     gradients = [parameter.grad for parameter in model.parameters()]
     norm = torch.stack([gradient.norm() for gradient in gradients]).norm() / scale
-    state = next_scale(scale, good_steps, bool(norm.isfinite()), interval)
+    state = decide(scale, good_steps, bool(norm.isfinite()))
     if state[2]:
         for gradient in gradients:
             gradient *= min(1.0, limit / norm.item()) / scale
@@ -20,12 +20,12 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     scale, good_steps = state
     parameters = list(model.parameters())
     gradients = torch.autograd.grad(scale * loss, parameters)
     finite = not any((~gradient.isfinite()).any() for gradient in gradients)
-    new_scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    new_scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient / scale
@@ -40,12 +40,12 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
@@ -58,12 +58,12 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     loss.backward()
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
@@ -76,14 +76,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     loss.backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
@@ -96,7 +96,7 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
@@ -104,7 +104,7 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         optimizer.step()
     optimizer.zero_grad()
@@ -116,14 +116,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         optimizer.step()
     optimizer.zero_grad()
@@ -135,14 +135,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, _ = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, _ = decide(scale, good_steps, finite)
     torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
     optimizer.step()
     optimizer.zero_grad()
@@ -154,7 +154,7 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
@@ -163,7 +163,7 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
     torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
     optimizer.step()
     finite = all(bool(p.isfinite().all()) for p in model.parameters())
-    scale, good_steps, _ = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, _ = decide(scale, good_steps, finite)
     optimizer.zero_grad()
     return scale, good_steps
 
@@ -173,14 +173,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(not p.grad.isinf().any() for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
@@ -193,14 +193,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
@@ -212,14 +212,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
@@ -232,12 +232,12 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     for parameter in model.parameters():
         parameter.grad /= scale
     if may_step:
@@ -252,14 +252,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if not may_step:
         for parameter in model.parameters():
             parameter.grad.zero_()
@@ -274,14 +274,14 @@ def scaled_step(loss, model, optimizer, state, interval, limit):
 import torch
 
 
-def scaled_step(loss, model, optimizer, state, interval, limit):
+def scaled_step(loss, model, optimizer, state, limit, decide):
     """One step with a scaled loss; returns the next state, (scale, good_steps)."""
     scale, good_steps = state
     (loss * scale).backward()
     for parameter in model.parameters():
         parameter.grad /= scale
     finite = all(bool(p.grad.isfinite().all()) for p in model.parameters())
-    scale, good_steps, may_step = next_scale(scale, good_steps, finite, interval)
+    scale, good_steps, may_step = decide(scale, good_steps, finite)
     if may_step:
         for parameter in model.parameters():
             torch.nn.utils.clip_grad_norm_(parameter, limit)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from workshop.exercises.engine.check import Wrong, shown
@@ -43,10 +44,13 @@ class Seen(NamedTuple):
     stepped: int
 
 
-def _play(step: Callable[..., Any]) -> list[Seen]:
+def play(step: Callable[..., Any]) -> list[Seen]:
     """The batches in a row, on one model whose products run in fp16; SGD with a rate of 1."""
     import torch
 
+    from workshop.exercises.next_scale.solution import next_scale
+
+    decide = partial(next_scale, interval=INTERVAL)
     weights = torch.nn.ParameterList(
         [torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)]
     )
@@ -61,7 +65,7 @@ def _play(step: Callable[..., Any]) -> list[Seen]:
         given = [torch.tensor(values, dtype=torch.float16) for values in (batch.first, batch.second)]
         products = [(weight.half() * one).sum() for weight, one in zip(weights, given, strict=True)]
         loss = (products[0] + products[1]).float() / batch.divide
-        state = _pair(step(loss, weights, optimizer, state, INTERVAL, LIMIT))
+        state = _pair(step(loss, weights, optimizer, state, LIMIT, decide))
         after = torch.cat([weight.detach() for weight in weights])
         seen.append(Seen((after - before).tolist(), state, len(steps)))
     return seen
@@ -99,10 +103,10 @@ def _by(
 ) -> Callable[..., tuple[float, int]]:
     """The step; with another argument, one that people write instead."""
 
-    def step(loss: Any, model: Any, optimizer: Any, state: Any, _: int, limit: float) -> tuple[float, int]:
+    def step(loss: Any, model: Any, optimizer: Any, state: Any, *more: Any) -> tuple[float, int]:
         import torch
 
-        scale, good_steps = state
+        (scale, good_steps), (limit, _) = state, more
         (loss * scale if multiplies else loss).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
 
@@ -161,15 +165,22 @@ MISTAKES = (
 )
 
 
-def check(names: dict[str, Any]) -> str:
+def check(reports: list[dict[str, Any]]) -> str:
     """Seven steps in a row: each weight has moved as it should, and the state is the right one."""
-    answers, wanted = _play(names[NAME]), _play(_by())
+    (report,) = reports
+    if report["wrong"]:
+        raise Wrong(report["wrong"])
+    answers = [
+        Seen(list(map(float, moved)), (float(scale), good), stepped)
+        for moved, scale, good, stepped in report["steps"]
+    ]
+    wanted = play(_by())
     if _same(answers, wanted):
         return (
             f"{len(BATCHES)} steps in a row, of which 2 were skipped: weights, scale and count are right "
             "after each."
         )
-    advice = next((words for formula, words in MISTAKES if _same(answers, _play(formula))), "")
+    advice = next((words for formula, words in MISTAKES if _same(answers, play(formula))), "")
     number = next(i for i, pair in enumerate(zip(answers, wanted, strict=True)) if not _alike(*pair))
     answer, right = answers[number], wanted[number]
     where = f"At step {number + 1} ({BATCHES[number].kind}) "
