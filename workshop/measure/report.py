@@ -7,10 +7,10 @@ to a notebook, and into JSON files beside the lessons.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from workshop.facts.measurement import Measurement
+from workshop.facts.tabular import preformatted
 from workshop.facts.traffic import Traffic
 from workshop.facts.units import format_bytes
 
@@ -140,7 +140,7 @@ class Measured:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(str(self))
+        return preformatted(str(self))
 
 
 def megabytes(num_bytes: float) -> str:
@@ -183,11 +183,6 @@ def time_lines(steps: list[StepTime]) -> list[str]:
         f"waiting for other ranks {last.communication_seconds:.4f}"
     )
     return [text]
-
-
-def html_table(text: str) -> str:
-    """The text of a report as a notebook shows it: same words, fixed width."""
-    return f"<pre style='line-height:1.3;font-family:monospace'>{escape(text)}</pre>"
 
 
 def memory_from_dict(data: dict[str, Any]) -> MemoryReport:

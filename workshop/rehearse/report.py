@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from workshop.facts.measurement import Measurement
+from workshop.facts.tabular import preformatted
 from workshop.measure.report import (
     MemoryReport,
     Traffic,
-    html_table,
     memory_from_dict,
     memory_lines,
     traffic_lines,
@@ -115,4 +115,4 @@ class Rehearsal:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(str(self))
+        return preformatted(str(self))

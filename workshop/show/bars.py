@@ -11,6 +11,7 @@ from workshop.show.parts import PART_COLOURS, parts_of
 from workshop.show.style import (
     LIMIT,
     MEASURED,
+    ON_WHITE,
     PREDICTED,
     RANK_COLOURS,
     Picture,
@@ -58,10 +59,9 @@ def _rows(axis: Any, names: Sequence[str]) -> None:
 
 def at_end(axis: Any, length: float, place: float, words: str, colour: str = "black") -> None:
     """Words behind the end of a bar, on white: the line of a cap may cross them."""
-    look = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
     axis.annotate(
         words, (length, place), (3, 0), textcoords="offset points", va="center", fontsize=8, color=colour,
-        bbox=look, zorder=4,
+        bbox=ON_WHITE, zorder=4,
     )  # fmt: skip
 
 

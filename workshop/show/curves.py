@@ -12,6 +12,7 @@ from workshop.show.drawing import Drawing, area, box, sheet, text
 from workshop.show.parts import DRAWN, PART_COLOURS, parts_of
 from workshop.show.style import (
     LIMIT,
+    ON_WHITE,
     RANK_COLOURS,
     Picture,
     byte_unit,
@@ -118,7 +119,7 @@ def memory_timeline(source: Any, *, cap: float | None = None) -> Picture:
     axis.annotate(
         f"peak {format_bytes(totals[at])}", (at, totals[at] / size), (-8 if right else 8, 4),
         textcoords="offset points", ha="right" if right else "left", fontsize=8,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
+        bbox=ON_WHITE,
     )  # fmt: skip
     if cap is not None:
         axis.axhline(cap / size, color=LIMIT, linewidth=1.5)

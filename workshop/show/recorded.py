@@ -42,8 +42,7 @@ _WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\]
 _ITS_LINE = re.compile(r"^(\[ranks? [\d, -]+\] )?  \S")
 _NOT_PYTHON = ("%%sbatch", "%%bash", "%%sh", "%%writefile", "%%html")  # magics of other languages
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
-MAKE_GPU = "`make gpu`"
-NOT_RUN = f"On a GPU this lesson has not been run yet: {MAKE_GPU} records it."
+NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
 MACHINE = "this-machine"  # tag of a cell that tells of the machine itself, as the doctor does
 
@@ -65,9 +64,7 @@ class RecordedRun:
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr>{_html_cell(here)}{_html_cell(there)}</tr>" for here, there in self.cells)
         head = "<tr><th>on this page</th><th>there</th></tr>" if rows else ""
-        sentence = escape(self.sentence).replace(
-            MAKE_GPU, MAKE_GPU.replace("`", "<code>", 1).replace("`", "</code>")
-        )
+        sentence = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(self.sentence))
         return f"<p>{sentence}</p>" + (f"<table>{head}{rows}</table>" if rows else "")
 
 

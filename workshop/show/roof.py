@@ -17,7 +17,7 @@ from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
 from workshop.facts.device import DeviceSpec
 from workshop.facts.run import Run
-from workshop.show.style import LIMIT, MEASURED, Picture, name_axes, new_figure, panels
+from workshop.show.style import LIMIT, MEASURED, ON_WHITE, Picture, name_axes, new_figure, panels
 
 ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
 Shape = tuple[int, int, int]
@@ -125,9 +125,8 @@ def _numbered_points(axis: Any, points: list[tuple[int, float, float]], hollow: 
     for _, x, y in points:
         axis.plot([x], [y], "o", markerfacecolor="white" if hollow else MEASURED, markeredgecolor=MEASURED)
     label = ", ".join(str(point[0]) for point in points)
-    look = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
     axis.annotate(
-        label, points[0][1:], (0, -14), textcoords="offset points", fontsize=9, ha="center", bbox=look
+        label, points[0][1:], (0, -14), textcoords="offset points", fontsize=9, ha="center", bbox=ON_WHITE
     )
 
 

@@ -22,6 +22,10 @@ PHASE_COLOURS = {
 """The phases of a training step, in their order."""
 
 
+ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
+"""The box of words that a line may cross: `bbox` of matplotlib's texts."""
+
+
 def rank_colour(rank: int) -> str:
     """The colour of a rank; ranks eight apart share one."""
     return RANK_COLOURS[rank % len(RANK_COLOURS)]

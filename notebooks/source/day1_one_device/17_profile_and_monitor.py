@@ -557,7 +557,6 @@ assert mended_busy > slow_busy
 # %%
 bare, profiled = 1e3 * mended[0].looked["bare"], 1e3 * mended[0].looked["profiled"]
 print(f"without {bare:.1f} ms, with {profiled:.1f} ms: {profiled / bare:.2f} times")
-assert min(bare, profiled) > 0
 
 # %% [markdown]
 # If the ratio is near 1, profiling cost little here, in this program. But a profiler records every operator, so its cost grows with the

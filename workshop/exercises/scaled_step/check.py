@@ -77,12 +77,6 @@ def _pair(answer: Any) -> tuple[float, int]:
     return float(answer[0]), int(answer[1])
 
 
-def _decided(scale: float, good_steps: int, finite: bool) -> tuple[float, int]:
-    if not finite:
-        return scale / 2, 0
-    return (scale * 2, 0) if good_steps + 1 == INTERVAL else (scale, good_steps + 1)
-
-
 def _clip(model: Any, how: str, limit: float) -> None:
     """How: "together", all gradients by one norm; "each" by its own; or "never"."""
     import torch
@@ -106,7 +100,7 @@ def _by(
     def step(loss: Any, model: Any, optimizer: Any, state: Any, *more: Any) -> tuple[float, int]:
         import torch
 
-        (scale, good_steps), (limit, _) = state, more
+        (scale, good_steps), (limit, decide) = state, more
         (loss * scale if multiplies else loss).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
 
@@ -116,7 +110,7 @@ def _by(
         if divides == "after":
             _clip(model, clips, limit)
         if divides != "never":
-            following = _decided(scale, good_steps, finite)[0]
+            following = decide(scale, good_steps, finite)[0]
             torch._foreach_div_(gradients, following if divides == "by the next scale" else scale)
         if stepped:
             if divides != "after":
@@ -126,7 +120,7 @@ def _by(
             finite = all(bool(p.isfinite().all()) for p in model.parameters())
         if zeroes == "always" or (zeroes == "stepped" and stepped):
             optimizer.zero_grad()
-        return _decided(scale, good_steps, finite)
+        return decide(scale, good_steps, finite)[:2]
 
     return step
 

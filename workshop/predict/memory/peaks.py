@@ -35,8 +35,8 @@ from workshop.predict.memory.activations import boundary_bytes, saved_bytes, wor
 from workshop.predict.memory.allocator import RankHardware, outside_bytes, rank_hardware, reserved_bytes
 from workshop.predict.memory.loss import ends_saved, head_gradients, loss_bytes
 from workshop.predict.memory.states import (
-    SENDS_GRADIENTS,
     autocast_cache,
+    gradients_leave,
     padded_vocab,
     params_held,
     states,
@@ -259,8 +259,7 @@ def embedding_gradients(config: TrainingConfig, layouts: Layouts) -> Array:
         padded_vocab(config.model, config.how, layouts.tensor) * config.model.hidden_size / layouts.tensor
     )
     kept = config.numbers.grads / np.where(layouts.zero >= 2, layouts.state_shards, 1)
-    if config.offload == "optimizer":
-        kept = kept * (layouts.zero < SENDS_GRADIENTS)
+    kept = kept * ~gradients_leave(config, layouts)
     return layouts.is_first * matrix * (0 if config.offload == "params" else kept)
 
 

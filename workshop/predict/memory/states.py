@@ -145,12 +145,14 @@ PREFETCHED_LAYERS = 2
 """
 
 
-SENDS_GRADIENTS = 2
-"""The ZeRO stage from which an offloaded optimizer takes the gradients along: DeepSpeed copies each reduced
-one to the host and lets go of it (0.19; stage_1_and_2.py:
-``async_inplace_copy_grad_to_fp32_buffer_from_gpu``; stage3.py: ``grad_partitions_flat_buffer``). Under stage
-1, all whole gradients are on the device before that.
-"""
+def gradients_leave(config: TrainingConfig, layouts: Layouts) -> Array:
+    """Whether an offloaded optimizer takes the gradients along: from ZeRO's stage 2 on.
+
+    DeepSpeed copies each reduced one to the host and lets go of it (0.19; stage_1_and_2.py:
+    ``async_inplace_copy_grad_to_fp32_buffer_from_gpu``; stage3.py: ``grad_partitions_flat_buffer``). Under
+    stage 1, all whole gradients are on the device before that.
+    """
+    return (layouts.zero >= 2) & (config.offload == "optimizer")
 
 
 def trainable(config: TrainingConfig, held: Held, layouts: Layouts) -> Held:
@@ -206,10 +208,8 @@ def states(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Ar
         parts["weight cache"] = cache_of(config, held, layouts)
     # What is offloaded lives on the host; what ZeRO-3 gathers is counted by :func:`unsharded`.
     gone = {"optimizer": ("optimizer",), "params": tuple(parts)}.get(config.offload, ())
-    kept = {part: size * (part not in gone) for part, size in parts.items()}
-    if config.offload == "optimizer":
-        kept["gradients"] = kept["gradients"] * (layouts.zero < SENDS_GRADIENTS)
-    return kept
+    parts["gradients"] = parts["gradients"] * ~gradients_leave(config, layouts)
+    return {part: size * (part not in gone) for part, size in parts.items()}
 
 
 def cache_of(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
