@@ -35,6 +35,7 @@ from workshop.configs import (
     find_mistakes,
     read_config,
 )
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.exercises import beside
 from workshop.launch.device import choose
@@ -244,9 +245,11 @@ parts = {  # bytes per parameter; what is divided by 2 is split between the two 
 }
 predicted = {name: sum(each.values()) for name, each in parts.items()}
 parameters = engines["DDP"][0].model.num_params
-for name, per_parameter in predicted.items():
-    size = format_bytes(per_parameter * parameters)
-    print(f"{name:<9} {per_parameter:4.0f} bytes a parameter, {size:>9}")
+rows = [
+    (name, f"{each:.0f}", format_bytes(each * parameters))
+    for name, each in predicted.items()
+]
+Table(("", "bytes a parameter", "a rank holds"), rows)
 
 # %% [markdown]
 # ## Run
@@ -284,17 +287,18 @@ for name in ("DDP", "ZeRO-2"):
 # ## Compare
 
 # %% tags=["nbval-check-output"]
-truth, differing = found["one rank"]["losses"], []
+truth, differing, rows = found["one rank"]["losses"], [], []
 for name, result in found.items():
     pairs = zip(result["losses"], truth, strict=True)
     off = max(abs(loss - true) for loss, true in pairs)
-    who = f"{result['ranks']} x {result['engine']}"
-    print(f"{name:<9} {who:<28} same 20 losses: {off < 1e-5}")
+    same = "yes" if off < 1e-5 else "no"
+    rows.append((name, str(result["ranks"]), result["engine"], same))
     if off >= 1e-5:
         differing.append(name)
 assert len(truth) == 20
 assert truth[-1] < 0.7 * truth[0], "it has learned something"
 assert [found[name]["ranks"] for name in engines] == [2, 2, 2]
+Table(("", "ranks", "class of the prepared model", "one rank's losses, to 1e-5"), rows)
 
 # %%
 assert not differing, differing
@@ -314,19 +318,21 @@ sent = {
     "FSDP2": (3 * weight_bytes - root) / 2,
     "ZeRO-2": 3 * weight_bytes / 2,
 }
-print("             held, predicted     sent, predicted        peak      a step")
+rows = []
 for name, held in predicted.items():
     case = found[name]
-    sizes = (case["held"], held * parameters, case["sent"], sent[name], case["peak"])
-    shown = " ".join(f"{format_bytes(size):>9}" for size in sizes)
-    print(f"{name:<9} {shown}  {format_seconds(case['seconds']):>9}")
+    sizes = (held * parameters, case["held"], sent[name], case["sent"], case["peak"])
+    shown = [format_bytes(size) for size in sizes]
+    rows.append((name, *shown, format_seconds(case["seconds"])))
     assert abs(case["held"] / (held * parameters) - 1) < 0.02, name
     assert abs(case["sent"] - sent[name]) <= 0.02 * sent[name], name
 assert found["FSDP2"]["held"] < found["ZeRO-2"]["held"] < found["DDP"]["held"]
 assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.25 * 500_000_000, "its bucket"
+head = ("", "held: predicted", "measured", "sent: predicted", "measured")
+Table((*head, "peak", "a step"), rows)
 
 # %% [markdown]
-# FSDP2 holds least, and sends more than DDP. The next picture shows the same: on the left the 20 losses, as four lines on top of each other, and on
+# FSDP2 holds the least, and sends more than DDP. The next picture shows the same: on the left the 20 losses, as four lines on top of each other, and on
 # the right what a rank holds and sends. Bars are predicted, diamonds measured.
 
 # %%
@@ -373,7 +379,7 @@ report(rate=halve.get_last_lr()[0])
 torch.distributed.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
-print("halved in each step: after one step 0.5; on two ranks", scheduled[0].rate)
+print("rate after one step: 0.5 on one rank,", scheduled[0].rate, "on two ranks")
 assert scheduled[0].rate == 0.25
 
 # %% [markdown]
@@ -392,10 +398,14 @@ for kind in (torch.float32, torch.bfloat16):
     for rate in (1e-6, 4e-6):
         before = weights.to(kind)
         moved[kind, rate] = (before - rate != before).float().mean().item()
-        print(f"{kind!s:<14} a step of {rate:g} moves {moved[kind, rate]:6.1%}")
 assert moved[torch.float32, 1e-6] > 0.99
 assert 3 < moved[torch.bfloat16, 4e-6] / moved[torch.bfloat16, 1e-6] < 5
 assert moved[torch.bfloat16, 1e-6] < 0.05
+rows = [
+    (str(kind).removeprefix("torch."), f"{rate:g}", f"{share:.1%}")
+    for (kind, rate), share in moved.items()
+]
+Table(("weights in", "size of the step", "weights that change"), rows)
 
 # %% [markdown]
 # In bf16 the next larger number after 0.02 is 0.0001 away, so a step of a millionth is rounded back to nothing. Since version 0.30, Accelerate keeps
@@ -431,7 +441,7 @@ how = {"cpu_offload": False, "cpu_offload_params": False, "zero_init": False}
 host, gpu, _ = estimate_zero3_model_states_mem_needs(P, LAYER, N, **how)
 assert gpu == int(estimate["ZeRO-3, a GPU"])
 assert host == int(estimate["the host"])
-print("and so says DeepSpeed's own function for stage 3")
+print("DeepSpeed's own function for stage 3 returns the same")
 _, new = estimate_zero2_model_states_mem_needs(P, N, cpu_offload=False)
 print(f"its function for stage 2 now says {new / 2**30:.2f} GB")
 older = 4 * P + int(16 * P / N)  # what releases before 0.19 return
@@ -584,12 +594,14 @@ def wrong_settings() -> dict[str, str]:
 
 # %% tags=["nbval-check-output"]
 loop = Overrides(device="H100", program="accelerate")  # a plain loop, no Trainer
-yours = wrong_settings()
+yours, rows = wrong_settings(), []
 for letter, text in FILES.items():
     mistakes = find_mistakes(text, loop)
-    verdict = mistakes[0] if mistakes else "no mistake found"
-    print(f"{letter}: {yours[letter]}\n   {verdict}")
+    verdict = str(mistakes[0]) if mistakes else "no mistake found"
+    problem, _, cure = verdict.partition("\n    cure: ")
+    rows.append((letter, yours[letter], problem, cure))
     assert bool(mistakes) == (yours[letter] != "nothing")
+Table(("file", "your answer", "what find_mistakes finds", "its cure"), rows)
 
 # %% [markdown]
 # One more mistake deserves attention, because it costs days. DeepSpeed clips gradients by itself, and ignores the `max_norm` in the script's
