@@ -1238,7 +1238,7 @@ for shape in ("(16384, 2048)", "(8192, 8192)"):
 show.measured_on_gpu("kernels", "norm (16384", "norm (8192")
 
 # %% [markdown]
-# Your dozen lines take at most a quarter longer than the bytes require. The same is true of the compiler's kernel, and both are faster than
+# These dozen lines take at most a quarter longer than the bytes require. The same is true of the compiler's kernel, and both are faster than
 # PyTorch's own kernel. Eager takes more than five times as long as the bytes need, because each of its operators reads and writes a whole
 # matrix.
 #
@@ -1508,7 +1508,8 @@ assert extra["Trainer"][1] < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
 # metrics add more. (The next lesson shows where Python's time goes, function by function.)
 #
 # We leave out one thing on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
-# threads wait for each other. PyTorch itself recommends `DistributedDataParallel` even on one node (`22_ddp`).
+# threads wait for each other. PyTorch itself recommends `DistributedDataParallel` even on one node
+# (`22_ddp`; `23_ddp_limits` does a step of `DataParallel` by hand).
 #
 # ## Tomorrow's script
 #
