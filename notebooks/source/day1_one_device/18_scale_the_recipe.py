@@ -232,6 +232,8 @@ def train(model, optimizer, steps, batch=8, seed=0, after=lambda: None):
 # widths, and takes the mean of several seeds for each.
 
 # %%
+from workshop.facts.tabular import Table
+
 SEEDS = {32: 32, 64: 16, 128: 12, 256: 8}  # narrow models are cheap: average more seeds
 WIDTHS, PLACES = tuple(SEEDS), ("layer 1", "layer 2", "logits")
 
@@ -254,11 +256,15 @@ for way in ("standard", "mup"):
         seeds = range(num_seeds if way == "mup" else 3)
         found = [moved(width, way, seed) for seed in seeds]
         check[way, width] = np.mean(found, axis=0)
-        print(f"{way:<8} width {width:>3}:", check[way, width].round(3))
+TITLES = {"standard": "one rate for all", "mup": "µP"}
+rows = [
+    (TITLES[way], str(width), *(f"{far:.3f}" for far in check[way, width]))
+    for way, width in check
+]
+Table(("", "width", *PLACES), rows, "How far three steps move the outputs")
 
 # %%
 figure, axes = new_figure(7.2, 3.0, columns=2)
-TITLES = {"standard": "one rate for all", "mup": "µP"}
 for axis, way in zip(axes, ("standard", "mup"), strict=True):
     for place, colour in zip(PLACES, ("#0072B2", "#E69F00", "#009E73"), strict=True):
         y = [check[way, width][PLACES.index(place)] for width in WIDTHS]
@@ -279,7 +285,8 @@ print(f"muP: every width within {off:.1%} of the mean of the four")
 assert off < 0.10
 assert (steep[1:] > 1.5 * steep[:-1]).all(), "each doubling, in every place"
 farther = dict(zip(PLACES, (steep[-1] / steep[0]).round(1).tolist(), strict=True))
-print("one rate, 256 wide against 32 wide, times as far:", farther)
+print("one rate, 256 wide against 32 wide, times as far:", end=" ")
+print(", ".join(f"{place} {times}" for place, times in farther.items()))
 assert 5 < farther["layer 1"] < 11 > farther["layer 2"] > 5
 assert farther["logits"] > 1.2 * farther["layer 2"]
 head = [
@@ -321,14 +328,16 @@ for rate in LIVE_RATES:
     ends["standard", BASE, rate] = ends["mup", BASE, rate]  # equal at the base width
 
 
+# %%
 def best_of(way, width):
     return min(LIVE_RATES, key=lambda rate: ends[way, width, rate])
 
 
-for way in ("standard", "mup"):
-    print(
-        f"{way:<8} best rate:", {width: best_of(way, width) for width in (32, 64, 128)}
-    )
+rows = [
+    (TITLES[way], *(f"{best_of(way, width)}" for width in (32, 64, 128)))
+    for way in TITLES
+]
+display(Table(("best rate", "32 wide", "64 wide", "128 wide"), rows))
 assert best_of("mup", 32) == best_of("mup", 64) == best_of("mup", 128) == 0.032
 assert best_of("standard", 128) == 0.008
 beside("best_rate", measured="smaller")
@@ -362,9 +371,10 @@ for way in ("standard", "mup"):
     for width in WIDTHS:
         mean = np.mean(record["losses"][way][str(width)], axis=1)
         best[way, width] = rates[int(mean.argmin())]
-    print(f"{way:<8}", {width: best[way, width] for width in WIDTHS})
 assert len({best["mup", width] for width in WIDTHS}) == 1
 assert [best["standard", width] for width in WIDTHS] == [0.032, 0.016, 0.008, 0.004]
+rows = [(TITLES[way], *(f"{best[way, width]}" for width in WIDTHS)) for way in TITLES]
+Table(("best rate", *(f"{width} wide" for width in WIDTHS)), rows)
 
 # %% [markdown]
 # With one rate for all, the best rate is halved with each doubling of the width, as the coordinate check predicted. Under µP it stays the
@@ -413,7 +423,9 @@ assert max(turnings.values()) > 3 * min(turnings.values())
 # %%
 figure, axis = new_figure(6.4, 2.8)
 axis.semilogx(LOW * np.array(ramp[:STEPS]), losses, color="#BBBBBB", label="each step")
-axis.plot(LOW * np.array(ramp[2 : STEPS - 2]), smooth, color=MEASURED, label="of five")
+axis.plot(
+    LOW * np.array(ramp[2 : STEPS - 2]), smooth, color=MEASURED, label="mean of five"
+)
 axis.axvline(turning, color=LIMIT, linestyle=":", label="it turns")
 axis.axvline(turning / 3, color=LIMIT, label="a third of it")
 axis.axvline(0.032, color="black", linestyle="--", label="best of the sweep")
@@ -486,8 +498,8 @@ assert abs(sum(final["1cycle"]) - sum(final["no way up"])) < 3 * 0.15  # about e
 beside("cycle", measured=min(("constant", "1cycle"), key=lambda way: sum(final[way])))
 
 # %% [markdown]
-# With a rise and a fall, a peak that is far too large as a constant rate does a little less harm in the mean of three seeds, though not with every
-# seed. The schedule is forgiving, but it does not replace a good rate. (This says nothing about the *best* rate. The longer runs of the scaling law
+# With a rise and a fall, a peak that is far too large as a constant rate does a little less harm in the mean of three seeds, though single
+# seeds may show the opposite. The schedule is forgiving, but it does not replace a good rate. (This says nothing about the *best* rate. The longer runs of the scaling law
 # below all end in a decay.)
 #
 # What does the warm-up contribute by itself? Compare 1cycle with the line without a rise, and look how far apart the seeds of one line
@@ -606,7 +618,8 @@ def hyperbola(steps):
 
 
 least, critical = hyperbola(needed)
-print(needed, f"S_min = {least:.1f} steps, B_crit = {critical:.1f} sequences")
+print(", ".join(f"batch {batch}: {steps} steps" for batch, steps in needed.items()))
+print(f"S_min = {least:.1f} steps, B_crit = {critical:.1f} sequences")
 assert max(needed.values()) < 150, "each has reached the target"
 assert needed[2] > 1.5 * needed[32]
 assert early / 4 < critical < 4 * early
@@ -1170,8 +1183,8 @@ show.recorded_run("18_scale_the_recipe")
 # %% [markdown]
 # ## What to take away
 #
-# - Begin with $1/\sqrt{\text{inputs}}$, and scale the branches by $1/\sqrt{2L}$. Then the stream is equally large at every width and
-#   depth.
+# - Begin with $1/\sqrt{\text{inputs}}$, and scale the branches by $1/\sqrt{2L}$. Then the stream stays nearly as large as it
+#   was at the start, at each of the depths that we tried.
 # - Adam's steps add up over the width. Under µP the rates of the matrices fall with the width, so that activations move equally far and
 #   the best rate stays where it was tuned.
 # - A coordinate check takes seconds. A range test is one run. 1cycle makes a peak that is too large a little less harmful than it is as a constant
