@@ -21,6 +21,7 @@ import numpy as np
 
 from workshop import launch, show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 
 folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
@@ -460,13 +461,12 @@ lines = {"from ping-pong": ring, "from exchanges, adding": fit(sizes, by_exchang
 show.message_curve(sizes, points, lines)
 
 # %%
-print("ms           predicted from          measured")
-print("             ping-pong  exchanges    library  your ring")
+each, rows = (by_ping_pong, by_exchange, library, yours), []
 for place in range(0, len(sizes), 3):
-    print(f"{sizes[place] / 1024:8,.0f} KiB", end=" ")
-    for found in (by_ping_pong, by_exchange, library, yours):
-        print(f"{1e3 * found[place]:10.2f}", end=" ")
-    print()
+    times = [f"{1e3 * curve[place]:.2f}" for curve in each]
+    rows.append((f"{sizes[place] / 1024:,.0f} KiB", *times))
+head = ("milliseconds", "predicted from ping-pong", "predicted from exchanges")
+display(Table((*head, "the library", "your ring"), rows))
 
 
 def times_as_long(found, told):
@@ -487,8 +487,9 @@ beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 # Both predictions have the right shape: flat while $\alpha$ dominates, and rising in proportion to the size once $\beta$ does. In the second
 # prediction, the addition is the smaller part.
 #
-# On CPUs, as on this page, the prediction from the ping-pong is too low, and the one from exchanges comes close. What takes the time is to
-# send and receive **at the same time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
+# On CPUs, as on this page, the prediction from the ping-pong is too low for large messages. The one from exchanges is higher, and closer over
+# all sizes, although single sizes may be off by a factor of two. The ping-pong leaves out what it costs to send and receive **at the same
+# time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
 # no wires: in both directions a message is a copy in memory, and the same few cores make all the copies. On GPUs the two predictions may
 # differ less. So measure a link in the way you will use it.
 #
@@ -605,7 +606,9 @@ wires = Wires.of(cluster, rates_for(cluster.device))
 predicted = float(wires.seconds("all_reduce", gradient_bytes, N))
 print(f"the predictor, with measured rates and hops: {predicted * 1e3:.0f} ms")
 for device, (start, rate) in lines.items():
-    print(f"{device}, taken to 14 GB: {(start + gradient_bytes / rate) * 1e3:.0f} ms")
+    print(
+        f"{device}, extended to 14 GB: {(start + gradient_bytes / rate) * 1e3:.0f} ms"
+    )
 assert eight_adapters < predicted < one_adapter / 3
 
 # %% [markdown]
