@@ -18,6 +18,7 @@
 import numpy as np
 
 from workshop import show
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_seconds
 from workshop.exercises import beside
 
@@ -37,12 +38,14 @@ from workshop.exercises import beside
 # %% tags=["nbval-check-output"]
 import torch
 
-tiny = torch.tensor([1e-8, 1e-5, 1e5])
-for kind in (torch.float16, torch.bfloat16):
-    print(f"{kind!s:<16}", [f"{value:.3g}" for value in tiny.to(kind).tolist()])
+tiny, rows = torch.tensor([1e-8, 1e-5, 1e5]), []
+for kind in (torch.float32, torch.float16, torch.bfloat16):
+    values = (f"{value:.3g}" for value in tiny.to(kind).tolist())
+    rows.append((str(kind).removeprefix("torch."), *values))
 assert tiny.half()[0] == 0
 assert tiny.half()[2].isinf()
 assert torch.allclose(tiny.bfloat16().float(), tiny, rtol=2**-8)
+Table(("", "tiny", "small", "large"), rows)
 
 # %% [markdown]
 # The next two ways, fewer numbers and one bit, lose so much that they need a way to make up for it.
@@ -65,7 +68,9 @@ def top_1(x):
 
 
 gradient = np.array([4.0, -1.0, 1.5])
-print("gradient", gradient, "  one bit", one_bit(gradient), "  top-1", top_1(gradient))
+sent = {"gradient": gradient, "one bit": one_bit(gradient), "top-1": top_1(gradient)}
+rows = [(name, *(f"{value:.2f}" for value in array)) for name, array in sent.items()]
+Table(("", "first number", "second", "third"), rows)
 
 # %% [markdown]
 # **Error feedback** keeps what was lost, and adds it to the next message.
@@ -83,13 +88,16 @@ def send_with_memory(gradient, memory, compress):
 
 
 # %% tags=["nbval-check-output"]
+rows = [("gradient", *(f"{value:.2f}" for value in gradient))]
 for name, compress in {"one bit": one_bit, "top-1": top_1}.items():
     memory, with_memory, without = np.zeros(3), np.zeros(3), np.zeros(3)
     for _ in range(100):
         with_memory += send_with_memory(gradient, memory, compress) / 100
         without += compress(gradient) / 100
-    print(f"mean of 100, {name}: with memory {with_memory.round(2)}, without {without}")
+    for way, array in (("with memory", with_memory), ("without", without)):
+        rows.append((f"{name}, {way}", *(f"{value:.2f}" for value in array)))
     assert np.abs(with_memory - gradient).max() < 0.2 < np.abs(without - gradient).max()
+Table(("mean of 100 steps", "first number", "second", "third"), rows)
 
 # %% [markdown]
 # With memory, the mean of what was sent approaches the gradient itself. The next picture shows one bit, as sums over 20 steps. A solid line is the
@@ -565,13 +573,14 @@ predicted = {
 }
 
 # %% tags=["nbval-check-output"]
-print(f"{num_params:,} parameters, {STEPS} steps, bytes sent by rank 0")
+rows = []
 for name, expected in predicted.items():
     measured = sum(trained[0][name][0]["sent"])
     share = measured / predicted["fp32"]
-    both = f"predicted {expected:>11,.0f} measured {measured:>11,}"
-    print(f"{name:<17} {both} {share:6.1%}")
+    rows.append((name, f"{expected:,.0f}", f"{measured:,}", f"{share:.1%}"))
     assert 0 <= measured - expected < 200, name
+title = f"{num_params:,} parameters, {STEPS} steps, bytes sent by rank 0"
+Table(("", "predicted", "measured", "share of fp32"), rows, title)
 
 # %% [markdown]
 # The bytes agree exactly, except for a few under DDP: after its first step DDP tells all ranks, once, which gradient lies in which bucket. (Bytes
@@ -584,12 +593,13 @@ for name, expected in predicted.items():
 # %%
 ends = {name: [run["losses"][-1] for run in trained[0][name]] for name in predicted}
 means = {name: float(np.mean(values)) for name, values in ends.items()}
-print(f"{'':<17} unseen loss of three seeds   mean")
-for name, values in ends.items():
-    shown = "  ".join(f"{value:.2f}" for value in values)
-    print(f"{name:<17} {shown:<28} {means[name]:.2f}")
+rows = [
+    (name, *(f"{value:.2f}" for value in (*values, means[name])))
+    for name, values in ends.items()
+]
 spread = max(ends["fp32"]) - min(ends["fp32"])
 print(f"the seeds of fp32 spread over {spread:.2f}")
+Table(("", "seed 0", "seed 1", "seed 2", "mean"), rows, "Loss on unseen text")
 
 # %%
 assert abs(means["fp16"] - means["fp32"]) < max(spread, 0.1), "not told apart"
@@ -709,16 +719,16 @@ rates = Control("mbit_per_second", 10, (1, 10, 100, 1_000, 10_000, 100_000))
 explore(loss_by_time, [rates, Control("ways", "five", ("five", "all seven"))])
 
 # %%
-best = {}
+best, rows = {}, []
 for mbit in (1, 10, 1_000, 100_000):
     times = {name: reached(name, mbit) for name in names}
     best[mbit] = min(times, key=times.get)
-    shown = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items())
-    print(f"{mbit:>7,} Mbit/s: {shown}")
+    rows.append((f"{mbit:,} Mbit/s", *(f"{took:.2f} s" for took in times.values())))
 assert clock("PowerSGD", 1)[-1] < 0.2 * clock("fp32", 1)[-1]
 assert signs < 0.4 * low_rank
 assert reached("1-bit", 1) > reached("PowerSGD", 1), "in spite of its small steps"
 assert best[10] in ("PowerSGD", "mean of 5"), "who sends least until then"
+display(Table(("wire", *names), rows, "Time until the loss of fp32 after 30 steps"))
 beside("best_at_10", calculated=best[10].split()[0])
 
 # %% [markdown]
@@ -797,20 +807,20 @@ ways = {
     "fp32, every 100": (100, 4.0),
     "fp32, every 500": (500, 4.0),
 }
-print(f"{'':<20}" + "".join(f"{rate:>9} Gbit/s" for rate in (1, 10, 100, 400)))
+rows = []
 for name, (inner_steps, outer_bytes) in ways.items():
     times = []
     for gigabits in (1, 10, 100, 400):
         link = LinkSpec(f"{gigabits} Gbit/s", gigabits * 1e9 / 8)
         apart = Islands(8, link, inner_steps, outer_bytes)
         times.append(apart.seconds_per_step(inner_seconds=1.0, num_params=8e9))
-    row = "".join(f"{format_seconds(seconds):>16}" for seconds in times)
-    print(f"{name:<20}{row}")
+    rows.append((name, *(format_seconds(seconds) for seconds in times)))
 
 for gigabits in (1, 10, 100):
     link = LinkSpec("between islands", gigabits * 1e9 / 8)
     steps = fewest_inner_steps(Islands(8, link), 1.0, 8e9)
     print(f"{gigabits:>3} Gbit/s: from H = {steps:,} on, islands work 95 % of the time")
+Table(("", *(f"{rate} Gbit/s" for rate in (1, 10, 100, 400))), rows, "A step takes")
 
 # %% [markdown]
 # Over a home connection of 1 Gbit/s, full gradients take minutes for each second of work, and even signs take longer than the work. Rare
