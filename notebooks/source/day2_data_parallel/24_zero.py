@@ -344,7 +344,8 @@ assert second[0].held == [one] * 3, "one layer's, never three"
 assert second[0].kept * 4 == 3 * one
 
 # %% [markdown]
-# The new weights are those of the single process. Whole gradients existed for only one layer at a time, and a quarter of them stayed.
+# The new weights are those of the single process. Whole gradients existed for only one layer at a time, and a quarter of them stayed. (Four ranks
+# divide our 64 rows. If the rows of a weight do not divide, libraries pad them, as lesson 25 shows, or cut one long flat tensor.)
 #
 # ## Stage 3: cut the weights too
 #
@@ -832,7 +833,8 @@ show.memory_by_part(
 
 # %% [markdown]
 # What leaves the device must come back. In each step an offloaded optimizer moves all gradients to the host and all weights back, over PCIe, and it
-# steps at the CPU's speed. Offload only if nothing else makes the model fit: it is slow, but it trains.
+# steps at the CPU's speed. Offload only if nothing else makes the model fit: how much time it costs depends on the model and the machine, and we
+# have not measured it.
 #
 # ## The model that did not fit
 #
