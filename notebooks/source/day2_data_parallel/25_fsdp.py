@@ -410,9 +410,12 @@ assert yours[0].gathers == wanted
 #   after forward all weights are whole. The traffic is that of ZeRO-2.
 # - **keep in pairs** (`reshard_after_forward=2`): between forward and backward, each weight is spread over a pair of ranks only. On a cluster you
 #   would take a node instead of a pair, so that the gathers of backward stay inside the node.
-# - **prefetch 2**: two layers are gathered ahead, not one. This helps where layers take unequal times, and costs memory for one more layer.
-# - **bf16**: gathers are in 16 bits. Shards, the sum of the gradients and the optimizer stay in fp32.
-# - **offload**: shards, gradients and moments lie in the host's memory. (On a CPU, host and device are the same, so nothing is saved.)
+# - **prefetch 2** (`set_modules_to_forward_prefetch`, and the same for backward): two layers are gathered ahead, not one. This helps where layers
+#   take unequal times, and costs memory for one more layer.
+# - **bf16** (`mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)`): gathers are in 16 bits. Shards, the sum of
+#   the gradients and the optimizer stay in fp32.
+# - **offload** (`offload_policy=CPUOffloadPolicy()`): shards, gradients and moments lie in the host's memory. (On a CPU, host
+#   and device are the same, so nothing is saved.)
 
 # %%
 table = []
