@@ -329,8 +329,6 @@ assert size <= 3 * 64 * 4, "three float32 numbers for each position"
 # `workshop/parallel/tensor.py` has all of this in one model. PyTorch does it from a *plan*, which names each matrix and how it is cut; PyTorch works
 # out what must be sent. We run both. The plan is in a cell below.
 #
-# **Predict:** how many all_reduces does one layer need, forward and backward together?
-#
 # ## Run: four ranks, four ways to cut, one process beside them
 #
 # The ranks start from different seeds, so rank 0's weights are first sent to all. Each rank also keeps the whole model: this is our single process.
