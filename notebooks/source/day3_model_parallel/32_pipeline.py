@@ -458,7 +458,7 @@ pipeline_explorer("1f1b", ranks=4, micro_batches=8)
 
 # %% [markdown]
 # PyTorch runs all of these. (You pass such a schedule several `PipelineStage`s on each rank instead of one. `TorchPipeline` chooses
-# the class by name.) A schedule only moves work to a different time. **Predict:** do gradients change?
+# the class by name.) **Predict:** do the gradients depend on the schedule?
 
 # %%
 # %%ranks --into by_torch
@@ -485,6 +485,8 @@ for name in by_torch[0].errors:
 print("every gradient is that of one process, to 1e-5")
 
 # %% [markdown]
+# They do not: a schedule only moves work to a different time.
+#
 # ## What goes over the wire
 #
 # The next function makes a rank's whole step, and does not use anything from above. It builds only its own stage. (The whole model exists only as
