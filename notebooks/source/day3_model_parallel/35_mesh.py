@@ -175,7 +175,8 @@ assert {by_hand[rank].held for rank in range(4)} == {128 // 4}
 beside("held_of_128", predicted=128 / 4, measured=by_hand[0].held)
 
 # %% [markdown]
-# Along *data*, shards are gathered before they are used, and gradients are averaged afterwards. Along *tensor*, the parts of a sum are added.
+# Along *data*, shards are gathered before they are used, and gradients are averaged afterwards. Along *tensor*, the parts of a sum are added. (Two
+# divides every size here. `fully_shard` also takes rows that do not divide: it pads them, as in lesson 25.)
 #
 # Now we do the same with PyTorch. `init_device_mesh` makes all the groups. `parallelize_module` cuts along one axis, and `fully_shard` along
 # the other. Both put their collectives into forward and backward.
