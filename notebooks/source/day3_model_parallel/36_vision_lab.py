@@ -26,6 +26,7 @@ from workshop import launch, show
 from workshop.exercises import beside
 from workshop.assets import images
 from workshop.facts.layout import Layout
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.facts.vision import CoAtNetSpec, ViTSpec
 from workshop.predict.vision import pieces
@@ -54,15 +55,14 @@ COATNET = CoAtNetSpec(
     num_classes=10,
     channels=1,
 )
-print("piece             parameters   MFLOP an image   kept for backward")
+rows = []
 for spec in (VIT, COATNET):
     for number, piece in enumerate(pieces(spec)):
         if spec is COATNET or number in (0, 1, 9):  # the layers of a ViT are alike
-            print(
-                f"{spec.name:<7} {piece.name:<14} {piece.params:>8,}   "
-                f"{piece.flops / 1e6:>8.1f}   {4 * piece.kept / 1e3:>12,.0f} kB"
-            )
-    print(f"{spec.name} in all: {spec.num_params:,} parameters\n")
+            mflop, kept = f"{piece.flops / 1e6:.1f}", f"{4 * piece.kept / 1e3:,.0f} kB"
+            rows.append((spec.name, piece.name, f"{piece.params:,}", mflop, kept))
+    print(f"{spec.name} in all: {spec.num_params:,} parameters")
+Table(("model", "piece", "parameters", "MFLOP an image", "kept for backward"), rows)
 
 # %% [markdown]
 # These numbers come from closed forms (`workshop/predict/vision/layers.py`). Next we compute one of them by hand, for CoAtNet's first
@@ -364,12 +364,11 @@ for spec in (VIT, COATNET, CONVOLUTIONS):
     costs[spec.name] = [
         sum(profile.seconds(number, 4)) for number in range(len(pieces(spec)))
     ]
-print("CoAtNet's pieces   ms for 4 images    GFLOP/s")
-rates = {"MBConv": [], "attention": []}
+rates, rows = {"MBConv": [], "attention": []}, []
 for piece, seconds in zip(held, costs["CoAtNet"], strict=True):
     rate = 4 * 3 * piece.flops / seconds / 1e9
     rates.setdefault(piece.name.split()[0], []).append(rate)
-    print(f"{piece.name:<18} {seconds * 1e3:>12.1f} {rate:>13.1f}")
+    rows.append((piece.name, f"{seconds * 1e3:.1f}", f"{rate:.1f}"))
 assert max(rates["MBConv"]) < max(rates["attention"])
 convolutions = [
     seconds
@@ -377,7 +376,8 @@ convolutions = [
     if piece.name.startswith(("stem", "MBConv"))
 ]
 in_convolutions = sum(convolutions) / sum(costs["CoAtNet"])
-print(f"stem and MBConv: {in_convolutions:.0%} of the time")
+print(f"CoAtNet's stem and MBConv: {in_convolutions:.0%} of its time")
+Table(("CoAtNet's piece", "ms for 4 images", "GFLOP/s"), rows)
 
 # %% [markdown]
 # FLOPs are no measure of time here, as the last column shows. The MBConv blocks do far fewer FLOPs per second than attention does, because they
@@ -687,28 +687,29 @@ for name in specs:
 # winner. Which layouts changed places?
 
 # %%
+rows = []
 for name in specs:
-    listed = [str(one.way) for one in order[name]]
-    clock_says = sorted(listed, key=measured[name].get)
-    print(f"{name:<24} place, measured  ms predicted, measured   memory ratio")
+    by_clock = sorted((str(one.way) for one in order[name]), key=measured[name].get)
     for place, one in enumerate(order[name], 1):
         way, took = str(one.way), measured[name][str(one.way)]
         memory_ratio = held[name][way] / one.memory_bytes
-        print(
-            f"   {way:<23} {place:>3}, {clock_says.index(way) + 1:>8} "
-            f"{1e3 * one.seconds:>13.1f}, {1e3 * took:>8.1f} {memory_ratio:>14.2f}"
-        )
+        places, times = (place, by_clock.index(way) + 1), (one.seconds, took)
+        milliseconds = (f"{1e3 * seconds:.1f}" for seconds in times)
+        ratio = f"{memory_ratio:.2f}"
+        rows.append((name, way, *map(str, places), *milliseconds, ratio))
         assert 0.92 < memory_ratio < 1.08, (name, way)
         if one.way.layout.zero:
             sending, alone = in_collectives[name][way], one.causes["data"]
     print(
-        f"   ZeRO's collectives take {1e3 * sending:.1f} ms in its step; "
+        f"{name}: ZeRO's collectives take {1e3 * sending:.1f} ms in its step; "
         f"predicted were {1e3 * alone:.1f}"
     )
     assert sending > alone or busy
+head = "place, predicted", "by the clock", "ms, predicted", "measured", "memory ratio"
+Table(("model", "layout", *head), rows)
 
 # %% [markdown]
-# The memory of every layout was predicted to within 8 %. For time, look at the last line of each model: ZeRO's collectives take more time than
+# The memory of every layout was predicted to within 8 %. For time, look at the two lines above the table: ZeRO's collectives take more time than
 # predicted. The profile does include that gloo's reduce_scatter is slow, but it timed collectives of ranks that had nothing else to do. In
 # a step there are two of them for each of nine parts of the model, and each waits for the rank that is late. So if ZeRO
 # loses places, look at its collectives first: it computes what data parallelism computes, and sends as many bytes.
@@ -717,7 +718,7 @@ for name in specs:
 # rest with what data parallelism takes beyond its own prediction. This page does not explain either.
 #
 # The pipeline waits while it fills, and the naive pipeline waits half of the time. Tensor parallelism stops in every layer to add up its sums.
-# In a CoAtNet, it also leaves the stem and the MBConv blocks whole on both ranks. Their share of the time is printed below the profile.
+# In a CoAtNet, it also leaves the stem and the MBConv blocks whole on both ranks. Their share of the time is printed with the profile.
 #
 # (If other programs use the same cores as the two ranks, a layout in which one rank waits for the other looks
 # better than it is. In this case, measure again. For this reason, the assert on the first three layouts is a loose one. On a busy
@@ -742,9 +743,9 @@ for name in settings:
     fastest = min(fits[name], key=lambda one: measured[name][str(one.way)])
     chosen[name] = fastest.way
     print(
-        f"{name}: {len(fits[name])} of 5 kinds fit; "
-        f"first by prediction {fits[name][0].way}, "
-        f"first by the clock {fastest.way}"
+        f"{name}: {len(fits[name])} of 5 kinds fit\n"
+        f"   first by prediction {fits[name][0].way}; "
+        f"by the clock {fastest.way}"
     )
     for one in fits[name]:
         took = measured[name][str(one.way)]
