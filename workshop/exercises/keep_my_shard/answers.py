@@ -1,5 +1,4 @@
 # %% other: divided_first
-import torch
 import torch.distributed as dist
 
 
@@ -7,7 +6,7 @@ def keep_my_shard(weight, kept):
     world_size = dist.get_world_size()
     gradient, weight.grad = weight.grad / world_size, None
     rows = gradient.shape[0] // world_size
-    mine = torch.zeros(rows, *gradient.shape[1:])
+    mine = gradient.new_zeros(rows, *gradient.shape[1:])
     dist.reduce_scatter(mine, [part.contiguous() for part in gradient.split(rows)])
     kept[weight] = kept.get(weight, 0) + mine
 

@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 def loss_of_own_words(logits, targets):
     first, words = dist.get_rank() * logits.shape[1], logits.shape[1]
-    right = torch.arange(first, first + words) == targets[:, None]
+    right = torch.arange(first, first + words, device=logits.device) == targets[:, None]
     own = logits.logsumexp(1)  # safe: it subtracts the rank's largest and adds it again
     largest = own.clone()
     dist.all_reduce(largest, dist.ReduceOp.MAX)

@@ -10,7 +10,7 @@ def row_parallel_backward(gradient_y, h, b):
 
 
 def column_parallel_backward(gradient_z, x, a):
-    parts = [torch.empty(x.shape) for _ in range(dist.get_world_size())]
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, torch.einsum("bz,xz->bx", gradient_z, a))
     return sum(parts), torch.einsum("bx,bz->xz", x, gradient_z)
 

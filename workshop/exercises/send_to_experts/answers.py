@@ -8,7 +8,7 @@ def send_to_experts(rows, expert, num_experts):
     ranks = dist.get_world_size()
     here = num_experts // ranks  # rank 0 has the first experts, and so on
     rows = rows[expert.argsort(stable=True)]  # by expert, and so by rank
-    sent = torch.tensor([int((expert == e).sum()) for e in range(num_experts)])
+    sent = torch.tensor([int((expert == e).sum()) for e in range(num_experts)], device=rows.device)
     everybody = [torch.empty_like(sent) for _ in range(ranks)]
     dist.all_gather(everybody, sent)
     own = slice(dist.get_rank() * here, (dist.get_rank() + 1) * here)

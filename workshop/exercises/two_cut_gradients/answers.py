@@ -35,7 +35,7 @@ def two_cut_gradients(x, up, down, groups):
     place = dist.get_rank(data)
 
     def gather(shard):  # zeros, but for the own rows; then a sum
-        whole = torch.zeros(2, *shard.shape)
+        whole = shard.new_zeros(2, *shard.shape)
         whole[place] = shard
         dist.all_reduce(whole, group=data)
         return whole.flatten(0, 1)
