@@ -28,6 +28,7 @@ from workshop.assets import language_model, text
 from workshop.compress.quantize import Grid, output_error, round_to_nearest
 from workshop.facts.catalogue import device, model
 from workshop.facts.published import FOLDER
+from workshop.facts.tabular import Table
 from workshop.predict.weight_formats import (
     FORMATS,
     most_tokens_per_second,
@@ -146,15 +147,16 @@ GRIDS = {
     "int4-asymmetric": Grid(4, 64, symmetric=False),
     "int3": Grid(3, 64),
 }
-print("                 predicted   measured   bytes a weight")
+rows = []
 for name, grid in GRIDS.items():
     packed = PackedLinear(round_to_nearest(W, grid))
     predicted, measured = (
         FORMATS[name].bytes_per_weight(576),
         packed.bytes_held / W.numel(),
     )
-    print(f"{name:<16} {predicted:9.4f}  {measured:9.4f}")
+    rows.append((name, f"{predicted:.4f}", f"{measured:.4f}"))
     assert abs(measured - predicted) < 1e-4
+Table(("bytes a weight", "predicted", "measured"), rows)
 
 # %%
 int4 = PackedLinear(round_to_nearest(W, GRIDS["int4"]))
@@ -181,8 +183,8 @@ speeches = text.load("sotu")
 
 def tokens_of(name, sequences, length=256):
     """The first tokens of an address, (sequences, length)."""
-    found = tokenizer(speeches[name], return_tensors="pt").input_ids[0]
-    return found[: sequences * length].view(sequences, length)
+    ids = tokenizer(speeches[name], return_tensors="pt").input_ids[0]
+    return ids[: sequences * length].view(sequences, length)
 
 
 def inputs_of(model, tokens):
@@ -205,22 +207,21 @@ seen = inputs_of(smol, tokens_of("1862_abraham_lincoln_r", 1))
 X = seen["model.layers.0.mlp.up_proj"]
 
 # %%
-print("relative error of the layer's outputs, round to nearest")
-print("bits        a row    groups of 64    of 16")
-errors = {}
+errors, rows = {}, []
 for bits in (8, 4, 3, 2):
     for size in (None, 64, 16):
         values = round_to_nearest(W, Grid(bits, size)).dequantize()
         errors[bits, size] = output_error(W, values, X)
-    print(
-        f"{bits}   " + "".join(f"{errors[bits, size]:13.2%}" for size in (None, 64, 16))
-    )
+    cells = (f"{errors[bits, size]:.2%}" for size in (None, 64, 16))
+    rows.append((str(bits), *cells))
 assert errors[8, None] < 0.02
 for size in (None, 64, 16):
     assert abs(errors[4, size] / errors[8, size] / (127 / 7) - 1) < 0.05
     assert 2 < errors[3, size] / errors[4, size] < 7 / 3
     assert errors[2, size] > 2 * errors[3, size]
 assert errors[4, 16] < errors[4, 64] < errors[4, None]
+title = "relative error of the layer's outputs, rounded to nearest"
+Table(("bits", "one scale a row", "groups of 64", "groups of 16"), rows, title)
 
 # %% [markdown]
 # The error is proportional to the step, and the step is a group's largest number divided by 127, 7, 3 or 1. Therefore 4
@@ -246,14 +247,15 @@ show.channel_sizes({name: largest.tolist() for name, largest in sizes.items()}, 
 
 # %%
 reach = {name: (seen[name].abs() >= 6).float() for name in NAMES}
+rows = []
 for name, at in reach.items():
-    print(
-        f"{name.removeprefix('model.'):<26} {int(at.any(0).sum()):>2} features reach 6,"
-        f" the steadiest at {at.mean(0).max():.1%} of {len(at)} positions"
-    )
+    steadiest = f"{at.mean(0).max():.1%}"
+    rows.append((name.removeprefix("model."), str(int(at.any(0).sum())), steadiest))
 assert reach[NAMES[1]].any(1).float().mean() < 0.02
 assert seen[NAMES[1]].abs().argmax() // seen[NAMES[1]].shape[1] == 0, "the first token"
 assert reach[NAMES[2]].mean(0).max() > 0.9
+head = "inputs of", "features that reach 6", "the steadiest, at this share of positions"
+Table(head, rows, f"{len(X)} positions")
 
 # %% [markdown]
 # There are two kinds of outliers. In layer 11 they occur at very few positions, and the largest is at the first token.
@@ -408,7 +410,7 @@ print(inspect.getsource(quantize_gptq._round_block))
 # Does the fast version give the same weights? How much faster is it, on the corner and with all 576 inputs?
 
 # %%
-alike, times, off = {}, {}, {}
+alike, times, off, rows = {}, {}, {}, []
 for inputs in (128, 576):
     few, x_few = W[:64, :inputs], X[:, :inputs]
     H = x_few.T @ x_few / len(x_few)
@@ -423,14 +425,14 @@ for inputs in (128, 576):
     mine = torch.from_numpy(mine).float()
     alike[inputs] = float(((fast - mine).abs() < 1e-5).float().mean())
     off[inputs] = [output_error(few, each, x_few) for each in (mine, fast)]
-    print(
-        f"{inputs} inputs: yours {1e3 * times[inputs][0]:4.0f} ms, by Cholesky "
-        f"{1e3 * times[inputs][1]:3.0f} ms; {alike[inputs]:.1%} of the weights are "
-        f"the same, errors {off[inputs][0]:.2%} and {off[inputs][1]:.2%}"
-    )
+    for way in (0, 1):
+        name = "yours" if way == 0 else f"by Cholesky, {alike[inputs]:.1%} the same"
+        spent_ms = f"{1e3 * times[inputs][way]:.0f} ms"
+        rows.append((str(inputs), name, spent_ms, f"{off[inputs][way]:.2%}"))
 assert alike[128] > 0.99
 assert abs(off[576][0] / off[576][1] - 1) < 0.05
 assert times[576][0] > 2 * times[576][1]
+Table(("inputs", "weights", "time", "error of the outputs"), rows)
 
 # %% [markdown]
 # With 576 inputs, a weight that lies half way between two codes may be rounded to the other side, and the columns behind
@@ -469,10 +471,10 @@ assert by_exponent[best] < by_exponent[0]
 from workshop.compress.quantize_awq import awq
 
 H = X.T @ X / len(X)
-found = awq(W, H, size, Grid(4, 64), num_steps=10)
-for exponent, error in found.errors.items():
+by_awq = awq(W, H, size, Grid(4, 64), num_steps=10)
+for exponent, error in by_awq.errors.items():
     assert abs(error**0.5 - by_exponent[exponent]) < 1e-4
-assert found.exponent == best
+assert by_awq.exponent == best
 by_gptq = output_error(W, gptq(W, H, Grid(4, 64)).dequantize(), X)
 print(f"AWQ, yours and the package's {by_exponent[best]:7.2%}, GPTQ {by_gptq:7.2%}")
 assert by_gptq < by_exponent[best] / 2
@@ -486,20 +488,20 @@ unseen = inputs_of(smol, tokens_of("1863_abraham_lincoln_r", 2))[NAMES[0]]
 methods = {
     "round to nearest": round_to_nearest(W, Grid(4, 64)),
     "GPTQ": gptq(W, H, Grid(4, 64)),
-    "AWQ": found,
+    "AWQ": by_awq,
 }
-print("relative error of the layer's outputs, 4 bits")
-print(f"{'':<18} its own text   other text")
-on_other = {}
+on_other, rows = {}, []
 for method, rounded in methods.items():
     own, on_other[method] = (
         output_error(W, rounded.dequantize(), inputs) for inputs in (X, unseen)
     )
-    print(f"{method:<18} {own:12.1%} {on_other[method]:12.1%}")
+    rows.append((method, f"{own:.1%}", f"{on_other[method]:.1%}"))
 assert max(on_other["GPTQ"], on_other["AWQ"]) < 0.9 * on_other["round to nearest"]
 gained = on_other["round to nearest"] - on_other["GPTQ"]
 assert gained < 0.5 * (errors[4, 64] - by_gptq), "most of the gain is lost"
 assert abs(on_other["AWQ"] / by_exponent[best] - 1) < 0.05, "AWQ keeps its own"
+title = "relative error of the layer's outputs, 4 bits"
+Table(("", "text of the calibration", "other text"), rows, title)
 
 # %% [markdown]
 # On other text, most of GPTQ's gain is lost: about a fifth of the error stays removed. AWQ took only the mean size of each input from its text,
@@ -618,11 +620,18 @@ beside("three_bits", measured=round(harm["int3 rtn"]))
 # %%
 record = json.loads((FOLDER.parent / "measurements" / "quantization.json").read_text())
 whole = {name: row["perplexity"] for name, row in record["results"].items()}
-for name, value in whole.items():
-    print(f"{name:<46} {value:8.2f}")
 assert whole["int4 gptq"] < whole["int4 rtn"]
 assert whole["int4 awq"] < whole["int4 rtn"]
 assert whole["int4 rtn, asymmetric"] < whole["int4 gptq"]
+rows = [
+    (name, f"{value:.2f}", f"{value / whole['fp32']:.2f} x")
+    for name, value in whole.items()
+]
+Table(
+    ("weights of all 30 layers", "perplexity", "of fp32"),
+    rows,
+    note="rtn: round to nearest; as modelopt: ours, with the library's two choices",
+)
 
 # %% [markdown]
 # With all layers quantized, rounding to nearest is worse than both, and the difference is far larger than the order of a
@@ -641,10 +650,13 @@ PAPER = {  # round to nearest, GPTQ, AWQ; 16 bits give 5.47
     "int4": (5.73, 5.69, 5.60),
     "int3": (6.66, 6.43, 6.24),
 }
-print("        round to nearest    GPTQ     AWQ   (5.47 in 16 bits)")
-for bits, row in PAPER.items():
-    print(f"{bits:<8}" + "".join(f"{value / 5.47 - 1:12.1%}" for value in row))
+rows = [
+    (bits, *(f"{value / 5.47 - 1:+.1%}" for value in row))
+    for bits, row in PAPER.items()
+]
 assert whole["int4 awq"] / whole["fp32"] > 1.1 > PAPER["int4"][0] / 5.47
+title = "Llama-2-7B: perplexity above the 5.47 of 16 bits"
+Table(("", "round to nearest", "GPTQ", "AWQ"), rows, title)
 
 # %%
 METHODS = {"round to nearest": "rtn", "GPTQ": "gptq", "AWQ": "awq"}
@@ -655,11 +667,12 @@ for column, (method, short) in enumerate(METHODS.items()):
 eight = whole["int8 rtn"] / whole["fp32"]
 ours["round to nearest"] = {16: 1.0, 8: eight, **ours["round to nearest"]}
 papers["round to nearest"] = {16: 1.0, **papers["round to nearest"]}
-for found in (ours, papers):  # round to nearest is never best; 3 bits are worse
-    for method, row in found.items():
+for table in (ours, papers):  # round to nearest is never best; 3 bits are worse
+    nearest = table["round to nearest"]
+    for method, row in table.items():
         assert row[4] < row[3]
-        assert all(row[b] <= found["round to nearest"][b] for b in row), method
-    gained = {b: found["round to nearest"][b] / found["AWQ"][b] for b in (4, 3)}
+        assert all(row[b] <= nearest[b] for b in row), method
+    gained = {b: nearest[b] / table["AWQ"][b] for b in (4, 3)}
     assert gained[3] > gained[4] > 1
 show.harm_by_bits({"SmolLM2, 135 million": ours, "Llama-2-7B (Lin et al.)": papers})
 
@@ -700,6 +713,16 @@ else:
     print("more than 95 % of the weights are the same, by GPTQ and by AWQ")
 
 # %% [markdown]
+# Without the workshop around it, the library's call for a whole model takes three lines (`batches` is your calibration text):
+#
+# ```python
+# import modelopt.torch.quantization as mtq
+#
+# mtq.quantize(model, mtq.INT4_AWQ_CFG, lambda m: [m(batch) for batch in batches])
+# ```
+#
+# It changes the model in place, in groups of 128, and leaves the head as it is. The quantization is *fake*: the weights keep their 16 or 32 bits.
+#
 # The remaining differences are ties. The last bit of a division decides whether a number half way between two codes is
 # rounded up or down, and that changes the weights behind it. This model has many ties, because its weights already lay on
 # a grid. AWQ first scales the weights, and then hardly any ties are left.
@@ -721,13 +744,13 @@ compared = {
         for name in ("int4 gptq, as modelopt", "modelopt int4 gptq")
     ),
 }
+rows = []
 for name, (mine, library) in compared.items():
-    print(
-        f"{name:<26} perplexity by hand {mine:.2f}, by modelopt "
-        f"{library:.2f}: {mine / library - 1:+.2%}"
-    )
+    apart = f"{mine / library - 1:+.2%}"
+    rows.append((name, f"{mine:.2f}", f"{library:.2f}", apart))
     assert mine / library - 1 < 0.01  # ours is worse by less than 1 %
     assert abs(mine / library - 1) < 0.01 or name == "GPTQ, 30 layers"
+Table(("perplexity", "by hand", "by modelopt", "ours against theirs"), rows)
 
 # %% [markdown]
 # ## Is it faster?
@@ -977,11 +1000,13 @@ assert memory["int3 trained"] == 16 * sum(
 
 # %% tags=["nbval-check-output"]
 TRAINED = {"int4": 5.53, "int3": 5.81}
-print("        trained   best of round to nearest, GPTQ, AWQ   (5.47 in 16 bits)")
+rows = []
 for bits, value in TRAINED.items():
     best = min(PAPER[bits])
-    print(f"{bits:<8}{value / 5.47 - 1:7.1%} {best / 5.47 - 1:20.1%}")
+    rows.append((bits, f"{value / 5.47 - 1:+.1%}", f"{best / 5.47 - 1:+.1%}"))
     assert value - 5.47 < 0.5 * (best - 5.47)
+title = "Llama-2-7B: perplexity above the 5.47 of 16 bits"
+Table(("", "trained", "best of round to nearest, GPTQ, AWQ"), rows, title)
 
 # %% [markdown]
 # In these published numbers, training more than halves the harm of the best method without training, in 3 bits and in 4.
@@ -1017,22 +1042,21 @@ assert (
 # spread over devices that work one after another; devices that share each matrix read at the same time, and the bound grows with their number.)
 
 # %% tags=["nbval-check-output"]
-print(
-    f"at most so many tokens a second, {gpu.name} with "
-    f"{gpu.memory_bandwidth / 1e12:.2f} TB/s"
-)
+rows = []
 for label, name in MODELS.items():
     rates = {
         form: most_tokens_per_second(model(name), form, gpu)
         for form in ("bf16", "int8", "int4", "int3")
     }
     fits = {form: weight_bytes(model(name), form) <= gpu.memory_bytes for form in rates}
-    told = [
-        f"{form} {rate:.0f}" + ("" if fits[form] else " (does not fit)")
+    cells = (
+        f"{rate:,.0f}" + ("" if fits[form] else " (does not fit)")
         for form, rate in rates.items()
-    ]
-    print(f"{label:<6}" + "   ".join(told))
+    )
+    rows.append((label, *cells))
     assert rates["int4"] > 3 * rates["bf16"]
+speed = f"{gpu.name} with {gpu.memory_bandwidth / 1e12:.2f} TB/s"
+Table(("", *rates), rows, f"at most so many tokens a second, {speed}")
 
 # %% [markdown]
 # This is why 4-bit weights are the usual way to serve one user on one GPU: they allow more than three times as many
