@@ -25,6 +25,7 @@ import torch.nn.functional as F
 
 from workshop import show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.assets import language_model, text
 from workshop.compress.distill import (
     DistilLoss,
@@ -115,17 +116,18 @@ matching = (student_logits - student_logits.mean(-1, keepdim=True)) - (
 )
 free = student_logits.clone().requires_grad_()
 sizes = {}
-print("   T   gradient of KL   of T^2 KL   cosine with (student - teacher)")
+rows = []
 for temperature in (1, 10, 100):
     loss = soft_loss(free, teacher_logits, temperature)
     (gradient,) = torch.autograd.grad(loss, free)
     sizes[temperature] = gradient.norm().item()
     cosine = F.cosine_similarity(gradient.flatten(), matching.flatten(), dim=0)
-    print(
-        f"{temperature:>4}   {sizes[temperature] / temperature**2:.1e}          "
-        f"{sizes[temperature]:.3f}       {cosine:.2f}"
-    )
+    alone = f"{sizes[temperature] / temperature**2:.7f}"
+    with_square = f"{sizes[temperature]:.3f}"
+    rows.append((str(temperature), alone, with_square, f"{cosine:.2f}"))
 assert cosine > 0.99
+head = "T", "gradient of KL", "of T² KL", "cosine with (student - teacher)"
+Table(head, rows)
 
 # %%
 shrinks = (sizes[10] / 10**2) / (sizes[100] / 100**2)
@@ -291,10 +293,10 @@ def held_out_loss(model):
 
 
 started = time.perf_counter()
-said = see_all(teacher, inputs)
-said.logits[-1, -1, 0].item()  # reading a number waits until a GPU has finished
+of_all = see_all(teacher, inputs)
+of_all.logits[-1, -1, 0].item()  # reading a number waits until a GPU has finished
 seconds = time.perf_counter() - started
-kept_bytes = said.logits.nbytes + said.hidden.nbytes
+kept_bytes = of_all.logits.nbytes + of_all.hidden.nbytes
 print(
     f"{seconds:.1f} s; {kept_bytes / 1e6:.0f} MB kept, "
     f"{NUM_TOKENS * 4 * (len(words) + 576) / 1e6:.0f} predicted"
@@ -322,7 +324,7 @@ def with_a_teacher(student, teacher, targets):
 
 
 of_package = DistilLoss(soft=1, labels=0.5, hidden=1, temperature=1)
-by_teacher = Seen(said.logits[:BATCH], said.hidden[:BATCH])
+by_teacher = Seen(of_all.logits[:BATCH], of_all.hidden[:BATCH])
 with torch.no_grad():
     batch = see(student, inputs[:BATCH]), by_teacher, targets[:BATCH]
     torch.testing.assert_close(with_a_teacher(*batch), of_package(*batch))
@@ -331,10 +333,13 @@ with torch.no_grad():
 # `DistilLoss` refuses a teacher whose vocabulary is one word shorter:
 
 # %%
+import textwrap
+
+shorter = Seen(by_teacher.logits[..., :-1], by_teacher.hidden)
 try:
-    of_package(batch[0], Seen(said.logits[:BATCH, :, :-1], by_teacher.hidden), batch[2])
+    of_package(batch[0], shorter, batch[2])
 except ValueError as error:
-    print(error)
+    print(textwrap.fill(str(error), 88))
 else:
     raise AssertionError("another vocabulary was taken")
 
@@ -346,7 +351,7 @@ def train_student(loss, seed=0, rate=1e-3, steps=STEPS):
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=rate, betas=(0.9, 0.95), fused=True
     )
-    generator, order, found = torch.Generator().manual_seed(seed), [], {}
+    generator, order, scores = torch.Generator().manual_seed(seed), [], {}
     for step in range(steps):
         if len(order) < BATCH:
             order = torch.randperm(len(inputs), generator=generator).tolist()
@@ -356,14 +361,14 @@ def train_student(loss, seed=0, rate=1e-3, steps=STEPS):
         optimizer.zero_grad()
         of_student, by_teacher = (
             see(student, inputs[batch]),
-            Seen(said.logits[batch], said.hidden[batch]),
+            Seen(of_all.logits[batch], of_all.hidden[batch]),
         )
         loss(of_student, by_teacher, targets[batch]).backward()
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimizer.step()
         if step % 10 == 9 or step == steps - 1:
-            found[step + 1] = held_out_loss(student)
-    return found
+            scores[step + 1] = held_out_loss(student)
+    return scores
 
 
 # %%
@@ -396,11 +401,11 @@ runs["labels, as many FLOPs"] = train_student(labels_alone, steps=as_many)
 # %%
 ends = {name: values[max(values)] for name, values in runs.items()}
 lowest = {name: min(values.values()) for name, values in runs.items()}
-print("loss on an address not used for training, and the lowest perplexity")
-for name, end in ends.items():
-    low = lowest[name]
-    print(f"{name:<22} {end:.2f} at the end, {low:.2f} lowest: {math.exp(low):6.1f}")
-print(f"{'the teacher itself':<22} {of_teacher:.2f}: {math.exp(of_teacher):.1f}")
+print("on an address that no student was trained on")
+print(f"{'':<22} loss at the end  lowest loss  perplexity there")
+for name, end in [*ends.items(), ("the teacher itself", of_teacher)]:
+    low = lowest.get(name, of_teacher)
+    print(f"{name:<22} {end:15.2f} {low:12.2f} {math.exp(low):17.1f}")
 ratio = math.exp(lowest["with a teacher"] - lowest["labels alone"])
 print(f"perplexity with a teacher / without, each at its lowest: {ratio:.2f}")
 assert ratio < 0.95
@@ -419,8 +424,9 @@ show.scores_by_step(runs, "held-out loss", ("teacher", of_teacher))
 # students are far from the teacher. They have only four layers and see two thousand tokens of text, and the teacher
 # saw two trillion (SmolLM2, Ben Allal et al., 2025).
 #
-# Is the margin larger than chance? A single run cannot tell us. Outside this lesson, we therefore ran three orders of the
-# windows, each with several losses, with twice the text and 40 steps. We also tried three temperatures.
+# Is the margin larger than chance? A single run cannot tell us. Outside this lesson (`benchmarks/distil_seeds.py`), we
+# therefore ran three orders of the windows, each with several losses, with twice the text and 40 steps. We also tried
+# three temperatures.
 
 # %%
 # %%guess best_temperature --choices 1,2,4
@@ -434,12 +440,10 @@ import json
 from workshop.facts.tree import ROOT
 
 record = json.loads((ROOT / "data/measurements/distil_seeds.json").read_text())
-print(f"{record['command']}   ({record['date']})")
+print(f"measured on {record['date']}; perplexity in multiples of that of labels alone")
+print(f"{'':<24}" + "".join(f"  order {number}" for number in (1, 2, 3)))
 for name, ratios in record["of_labels"].items():
-    print(
-        f"{name:<26} perplexity / that of labels alone: "
-        + "  ".join(f"{r:.2f}" for r in ratios)
-    )
+    print(f"{name:<24}" + "".join(f"{ratio:9.2f}" for ratio in ratios))
 setting, three = record["setting"], record["of_labels"]["three losses"]
 assert (setting["tokens"], setting["steps"]) == (2 * NUM_TOKENS, 40)
 assert (round(min(three), 2), round(max(three), 2)) == (0.66, 0.72)
