@@ -31,6 +31,7 @@ from workshop import show
 from workshop.assets import language_model
 from workshop.exercises import beside
 from workshop.facts import catalogue
+from workshop.facts.tabular import Table
 from workshop.models.from_hub import as_gpt
 from workshop.models.gpt import GPT, TINY, rotary_table, rotate
 from workshop.show.bars import bars_stacked
@@ -128,11 +129,10 @@ best = dict.fromkeys(rows, math.inf)
 for _ in range(4):  # alternate and keep the best of each
     for m in rows:
         best[m] = min(best[m], seconds_of(m, smol.model.layers))
+print("tokens      ms   times one   ms a token")
 for m in rows:
-    print(
-        f"{m:>3} tokens: {1e3 * best[m]:6.1f} ms, {best[m] / best[1]:4.1f} times one;"
-        f" {1e3 * best[m] / m:5.2f} ms a token"
-    )
+    each = 1e3 * best[m] / m
+    print(f"{m:>6} {1e3 * best[m]:7.1f} {best[m] / best[1]:11.1f} {each:12.2f}")
 assert best[16] < 8 * best[1], "sixteen tokens cost far less than sixteen passes"
 if device.type == "cpu":
     assert best[64] > 2 * best[1], "more arithmetic than reading"
@@ -230,12 +230,14 @@ beside("kv_bytes", predicted=formula, measured=held // len(tokens))
 # %%
 from workshop.serve.paged import PagedCache
 
+table = []
 for name, heads in {"MHA": 4, "GQA": 2, "MQA": 1}.items():
     config = replace(TINY, num_kv_heads=heads)
     measured = PagedCache(GPT(config), num_blocks=2, block_size=16).num_bytes // 32
     formula = 2 * config.num_layers * heads * config.head_dim * 4
-    print(f"TINY with {name}: {formula:>5} B a token, {measured:>5} measured")
+    table.append((name, str(heads), f"{formula:,} B", f"{measured:,} B"))
     assert measured == formula
+Table(("TINY with", "KV heads", "bytes a token, predicted", "measured"), table)
 
 # %% [markdown]
 # MLA is less obvious. Keys and values of all heads are products of one latent vector: $k_h = A_h c$ and $v_h = B_h c$.
@@ -260,7 +262,7 @@ print(f"expanded {stored:,} B, latent {c.nbytes:,} B, the same output")
 assert stored == 8 * c.nbytes
 
 # %% tags=["nbval-check-output"]
-print("bytes a token in 16 bits, and users with 8,192 tokens each in 40 GB")
+table = []
 for name, way, share in (
     ("llama-2-7b", "MHA", 1),
     ("falcon-7b", "MQA", 1),
@@ -273,7 +275,9 @@ for name, way, share in (
     if way == "MLA":
         numbers = model.kv_lora_rank + model.qk_rope_head_dim
     each = 2 * numbers * model.num_layers // share
-    print(f"{name:<12} {way:<22} {each:>8,} B   {40e9 / each / 8_192:7.1f} users")
+    table.append((name, way, f"{each:,} B", f"{40e9 / each / 8_192:.1f}"))
+head = "model", "keys and values", "a token, in 16 bits", "users in 40 GB"
+Table(head, table, "users with 8,192 tokens each")
 
 # %% [markdown]
 # A model of 671 billion parameters with MLA needs fewer bytes for a token than a model of 7 billion with MHA. The price
@@ -371,14 +375,17 @@ prompt, first = prompts[3], []
 slots = [slot_for(position, first, blocks) for position in range(40)]
 forward(small, cache, [Chunk(prompt, 0, first, slots)])
 second = [blocks.share(block) for block in first]
-print("tables:", first, second, " held:", [blocks.holders[block] for block in first])
+before = [", ".join(map(str, one)) for one in (first, second)]
+assert [blocks.holders[block] for block in first] == [2, 2, 2], "all are shared"
 other = [*prompt[:39], ord("x")]
 assert_same(go_on(second, other, 24), naive(small, other, 24))
 assert_same(go_on(first, prompt, 24), naive(small, prompt, 24))
-print("tables:", first, second)
+after = [", ".join(map(str, one)) for one in (first, second)]
 assert first[:2] == second[:2], "two full blocks in common"
 assert first[2] != second[2], "and each its own third"
 assert blocks.num_free == 16 - len({*first, *second}), "and no block was lost"
+rows = [("before", *before), ("after 24 tokens each", *after)]
+Table(("", "blocks of the first", "blocks of the second"), rows)
 
 # %% [markdown]
 # Both texts are the same as the plain loop's. The third block was still shared when the second sequence wrote its `x`, so
@@ -420,10 +427,13 @@ for seed in range(3):
     for name, reserve in reserved.items():
         shares[name].append(replay(trace, 15_700, reserve, 2_048))
     shares["vLLM"].append(replay_blocks(trace, 15_700, 16))
-for (name, found), paper in zip(shares.items(), published, strict=True):
-    seen = ", ".join(f"{100 * share.tokens:.1f}" for share in found)
-    print(f"{name:<14} three seeds: {seen} %   published {paper} %")
-    assert all(abs(100 * share.tokens - paper) < 5 for share in found)
+table = []
+for (name, seeds), paper in zip(shares.items(), published, strict=True):
+    cells = (f"{100 * share.tokens:.1f} %" for share in seeds)
+    table.append((name, *cells, f"{paper} %"))
+    assert all(abs(100 * share.tokens - paper) < 5 for share in seeds)
+head = "", "seed 0", "seed 1", "seed 2", "published"
+Table(head, table, "share of the cache that holds tokens")
 
 # %%
 parts = ("tokens", "reserved_for_later", "never_used", "elsewhere")
@@ -431,10 +441,10 @@ names = ("tokens", "reserved for later", "never used", "between pieces, or free"
 colours = ("#0072B2", "#56B4E9", "#E69F00", "#BBBBBB")
 stacks = {
     name: {
-        text: 100 * getattr(found[0], part)
+        text: 100 * getattr(seeds[0], part)
         for part, text in zip(parts, names, strict=True)
     }
-    for name, found in shares.items()
+    for name, seeds in shares.items()
 }
 figure, axis = new_figure(6.8, 2.6)
 bars_stacked(axis, stacks, dict(zip(names, colours, strict=True)))
@@ -549,7 +559,7 @@ beside("steps", predicted=max(ends), measured=uneven_steps)
 
 # %%
 long_prompt = pages[:480].tolist()
-long_plain = naive(small, long_prompt, 4)
+long_plain, table = naive(small, long_prompt, 4), []
 for budget in (512, 64, 16):
     server = Server(small, budget=budget, prefix_cache=False)
     server.share, server.slot = share_budget, slot_for
@@ -566,12 +576,12 @@ for budget in (512, 64, 16):
     for n, request in enumerate(three):
         assert_same(request.output, tuple(part[:40] for part in wanted[n]))
     worst = max(waited)
-    print(
-        f"budget {budget:>3}: the others wait for {worst[0]:>3} tokens at most"
-        f" ({1e3 * worst[1]:5.1f} ms), its first token after {len(waited):>2} steps"
-    )
+    longest = f"{1e3 * worst[1]:.1f} ms"
+    table.append((str(budget), str(worst[0]), longest, str(len(waited))))
     assert worst[0] <= budget
     assert len(waited) == math.ceil(480 / (budget - 3))
+head = "budget", "tokens of the longest step", "its time", "steps to the first token"
+Table(head, table, "while the long prompt is read")
 
 # %% [markdown]
 # A small budget keeps the time *between* tokens even. The price is the time *to the first* token of the long prompt: the
@@ -594,6 +604,7 @@ chats = {
     "same beginning": [instructions + prompt[:16] for prompt in prompts],
     "nothing in common": [prompt + prompt for prompt in prompts],
 }
+table = []
 for name, texts in chats.items():
     server = Server(small, num_blocks=128)
     server.share, server.slot = share_budget, slot_for
@@ -604,9 +615,11 @@ for name, texts in chats.items():
     for text, request in zip(texts[1:3], requests, strict=False):
         assert_same(request.output, naive(small, text, 4))
     read = sum(tokens for tokens, _ in server.steps)
-    print(f"{name:<18} {read:>5} tokens read, {server.reused} found in the cache")
     predicted = 11 * 64 if name == "same beginning" else 0
+    table.append((name, str(read), str(predicted), str(server.reused)))
     assert server.reused == predicted
+head = "prompts", "tokens read", "not read again, predicted", "measured"
+Table(head, table)
 
 # %% [markdown]
 # The result is exactly as predicted. If the prompts have nothing in common, the hashes were computed in vain. A single
@@ -672,14 +685,15 @@ assert speed["continuous, 8 users"] > speed["cache, one user"]
 from workshop.facts.tree import ROOT
 
 record = json.loads((ROOT / "data/measurements/serving.json").read_text())
-print(f"{record['machine']['cpu']}, {record['threads']} thread, {record['date']}")
+table = []
 for row in record["results"]:
-    print(f"{row['name']:<37} {row['tokens_per_second']:5.1f} tokens/s, {row['note']}")
-    if row["texts"]:
-        print(f"{'':<37} {row['texts']}")
+    same, _, tokens = row["texts"].partition(" texts equal, on average ")
+    guesses = "", ""
     if "acceptance" in row:
-        right, yields = row["acceptance"], row["tokens_per_pass"]
-        print(f"{'':<37} {right:.0%} of the guesses right, {yields:.2f} tokens a pass")
+        guesses = f"{row['acceptance']:.0%}", f"{row['tokens_per_pass']:.2f}"
+    per_second = f"{row['tokens_per_second']:.1f}"
+    alike = same, tokens.removesuffix(" tokens")
+    table.append((row["name"], row["note"], per_second, *alike, *guesses))
 rates = {row["name"]: row["tokens_per_second"] for row in record["results"]}
 assert rates["plain loop"] < rates["cache"] < rates["continuous"]
 assert rates["llama.cpp, one user"] > 4 * rates["cache"]
@@ -692,6 +706,22 @@ assert texts["cache"] == "1 of 1"
 assert texts["continuous"] == texts["continuous, chunks of 64"] == "8 of 8"
 assert texts["speculation, n-gram"] == "4 of 4"
 assert texts["int8, by hand"] == texts["NF4, by hand"] == "0 of 1"
+head = (
+    "way",
+    "for",
+    "tokens/s",
+    "texts equal",
+    "tokens equal",
+    "guesses right",
+    "a pass",
+)
+title = f"{record['machine']['cpu']}, {record['threads']} thread, {record['date']}"
+Table(
+    head,
+    table,
+    title,
+    "tokens equal: the mean over the texts; a pass: tokens that it yields",
+)
 
 # %% [markdown]
 # The table also shows what gained nothing. One of its methods is speculation, which the next section explains: something
@@ -775,11 +805,11 @@ def speculated(count, propose_with):
     started = time.process_time()
     for n in range(len(prompts)):
         sequence, propose = OneSequence(small, 128), propose_with()
-        found = speculate(sequence, prompts[n], 48, propose, count, keep_drafted)
-        assert_same(found.output, wanted[n])
-        passes += len(found.right)
-        right += sum(found.right)
-        wrong += sum(a > b for a, b in zip(found.guessed, found.right, strict=True))
+        ran = speculate(sequence, prompts[n], 48, propose, count, keep_drafted)
+        assert_same(ran.output, wanted[n])
+        passes += len(ran.right)
+        right += sum(ran.right)
+        wrong += sum(a > b for a, b in zip(ran.guessed, ran.right, strict=True))
     seconds = time.process_time() - started
     return (passes + right) / passes, right / max(1, right + wrong), seconds
 
@@ -792,11 +822,10 @@ plain_seconds = speculated(0, lambda: ngram_draft)[2]
 measured = {g: speculated(g, lambda: model_draft(draft, 128)) for g in (2, 4, 8)}
 alpha = measured[2][1]
 assert 0.6 < alpha < 0.9, "about three of four"
+print("guesses   tokens a pass   by the formula   times as fast as without")
 for g, (tokens, _, seconds) in measured.items():
-    print(
-        f"{g} guesses: {tokens:.2f} tokens a pass, formula {yielded(alpha, g):.2f},"
-        f" {plain_seconds / seconds:.2f} times as fast as without"
-    )
+    formula, gain = yielded(alpha, g), plain_seconds / seconds
+    print(f"{g:>7} {tokens:15.2f} {formula:16.2f} {gain:26.2f}")
     assert abs(tokens / yielded(alpha, g) - 1) < 0.15
 beside("per_pass", predicted=round(yielded(alpha, 4), 2), measured=measured[4][0])
 
@@ -850,14 +879,14 @@ best = {
     for a in (0.3, 0.75, 0.9)
     for c in (0.02, 0.1, 0.5)
 }
-for (a, c), g in best.items():
-    print(
-        f"{a:.0%} right, cost {c}: {g:>2} guesses, "
-        f"{speed_up(a, g, c):.2f} times as fast"
-    )
+table = [
+    (f"{a:.0%}", str(c), str(g), f"{speed_up(a, g, c):.2f} x")
+    for (a, c), g in best.items()
+]
 assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess at all"
 assert best[0.75, 0.1] == 5
 assert max(best.values()) < MOST, "the best is not where we stopped to look"
+Table(("right", "a guess costs", "best number of guesses", "speed-up"), table)
 
 # %% [markdown]
 # **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft can lose: with 256 users, an H100
@@ -874,13 +903,13 @@ drafts = {
     "n-gram": lambda: ngram_draft,
     "one layer, untrained": lambda: model_draft(stranger, 128),
 }
-found = {name: speculated(4, propose_with) for name, propose_with in drafts.items()}
-for name, (tokens, alpha_of, seconds) in found.items():
-    print(
-        f"{name:<22} {alpha_of:4.0%} right, {tokens:.2f} tokens a pass,"
-        f" {plain_seconds / seconds:.2f} times as fast"
-    )
-assert found["one layer, untrained"][0] < 1.2 < found["one layer, trained"][0]
+by_draft = {name: speculated(4, propose) for name, propose in drafts.items()}
+table = [
+    (name, f"{right:.0%}", f"{tokens:.2f}", f"{plain_seconds / seconds:.2f} x")
+    for name, (tokens, right, seconds) in by_draft.items()
+]
+assert by_draft["one layer, untrained"][0] < 1.2 < by_draft["one layer, trained"][0]
+Table(("draft", "guesses right", "tokens a pass", "speed-up"), table)
 
 # %% [markdown]
 # With sampling, we cannot require the same tokens, but we can require the same *distribution*. A guess $x$, drawn from the draft's $q$, is kept with
@@ -1102,15 +1131,15 @@ published = {
     ("bf16", 4): 254.0,
     ("bf16", 8): 328.4,
 }
+table = []
 for (form, ranks), tokens in published.items():
     run = Run("llama-2-7b", f"{ranks}xA100-80GB", Layout(tensor=ranks), 1, 2_048)
     serving = Serving(run, weights=form, quantized_head=True)
-    found = predict_serving(serving, prompt=5, output=200, engine="gpt-fast")
-    predicted = found.tokens_per_second
-    print(
-        f"{form:<8} {ranks} A100: {predicted:6.1f} predicted, {tokens:6.1f} published"
-    )
+    one_user = predict_serving(serving, prompt=5, output=200, engine="gpt-fast")
+    predicted = one_user.tokens_per_second
+    table.append((form, str(ranks), f"{predicted:.1f}", f"{tokens:.1f}"))
     assert abs(predicted / tokens - 1) < 0.05
+Table(("weights", "A100s", "tokens/s, predicted", "published"), table)
 
 # %% [markdown]
 # Eight GPUs give three times the tokens of one: the weights are read in an eighth of the time, but the all_reduces are
@@ -1216,7 +1245,8 @@ from workshop.configs.serve_command import sglang_command, vllm_command
 
 chunked = replace(serving, batched_tokens=2_048)
 for command in (vllm_command, sglang_command):
-    print(*command(chunked, "meta-llama/Llama-2-13b-hf"), "\n")
+    line = " ".join(command(chunked, "meta-llama/Llama-2-13b-hf"))
+    print(line.replace(" --", " \\\n    --") + "\n")  # a flag a line
 
 # %% [markdown]
 # ## Tomorrow's script
