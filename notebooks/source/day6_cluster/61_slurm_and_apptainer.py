@@ -204,7 +204,7 @@ def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
 
 # %% tags=["nbval-check-output"]
 port = 20_000 + os.getpid() % 10_000  # Linux itself assigns ports from 32,768 on
-print(srun_line(2, 4) + "\n")
+print(re.sub(" (?=python|--)", " \\\n    ", srun_line(2, 4)) + "\n")  # a flag a line
 yours, above = carried_out(f"head=127.0.0.1 port={port}\n{srun_line(2, 4)}\n")
 print("\n".join(yours))
 assert [line.partition(":")[0] for line in yours] == [
@@ -217,7 +217,8 @@ assert [line.partition(":")[0] for line in yours] == [
 
 # %% tags=["nbval-check-output"]
 levels = [len(set(level)) for level in zip(*above, strict=True)]
-print("ranks, torchruns, sruns, letters:", *levels)
+for name, count in zip(("ranks", "torchruns", "sruns", "letters"), levels, strict=True):
+    print(f"{name:<10}{count:>2}")
 assert levels == [ranks, agents, sruns, scripts]
 
 # %%
@@ -534,21 +535,18 @@ Table(
     ],
     f"recorded on {recorded['date']}, Slurm {recorded['versions']['slurm']}, "
     f"torch {recorded['versions']['torch']}",
-    "seconds from the moment of handing in; `python "
-    "benchmarks/slurm_two_nodes.py` takes them again",
+    "seconds from the moment of handing in; benchmarks/slurm_two_nodes.py takes them "
+    "again",
 )
 
 # %%
 assert job_times["torchrun_seconds"] < 1 < job_times["first_output_seconds"] - started
-print(
-    "Slurm itself is quick. Most of a short job is Python "
-    "that starts and imports torch, on every rank."
-)
 beside("job_seconds", measured=job_times["seconds"])
 
 # %% [markdown]
-# So a job takes seconds even on free nodes. To try things out, get an *allocation* once (`salloc -N 2 --gpus-per-node 4 --time 01:00:00`), start
-# Jupyter in it, and work there (`%%ranks` keeps its ranks). For work that takes minutes or days, submit jobs.
+# Slurm itself is quick. Most of a short job lies between "running" and the first line: on every rank, Python starts and imports torch. So a job takes
+# seconds even on free nodes. To try things out, get an *allocation* once (`salloc -N 2 --gpus-per-node 4 --time 01:00:00`), start Jupyter in it, and
+# work there (`%%ranks` keeps its ranks). For work that takes minutes or days, submit jobs.
 #
 # ## When it has to wait
 #
@@ -595,17 +593,15 @@ def starts_needed(work: int, limit: int, start: int, every: int) -> int:
 
 
 # %% tags=["nbval-check-output"]
-day = 24 * 3600
+day, rows = 24 * 3600, []
 for every in (600, 2000, 3600):
     starts = starts_needed(day, 3600, 120, every)
-    print(
-        f"a day of training in jobs of an hour, a checkpoint every {every:>4} s:",
-        starts or "never done",
-    )
+    rows.append(("a day", "1 h", f"{every:,} s", str(starts or "never done")))
 hours, saves = 100 * 3600, 100 * 105  # BLOOM's limit; it saved every 100 steps of 105 s
 starts = starts_needed(12 * day, hours, 600, saves)
-print(f"BLOOM, for twelve days in jobs of 100 hours: {starts}")
 assert starts == 3
+rows.append(("BLOOM, twelve days", "100 h", f"{saves:,} s", str(starts)))
+Table(("training", "time of a job", "a checkpoint every", "starts"), rows)
 
 # %% [markdown]
 # The last line matches BLOOM's notes: three jobs of 100 hours, "so if all goes well, that's at least 12 days of not needing to do anything". (We
@@ -628,7 +624,8 @@ print(
 show.continued_losses(cut["alone"], [(0, losses[:first]), (first, losses[first:])])
 
 # %% tags=["nbval-check-output"]
-print([state.split(" on ")[0].split(" (")[0] for _, state in cut["states"]])
+states = [state.split(" on ")[0].split(" (")[0] for _, state in cut["states"]]
+print("states of the job:", " -> ".join(states))
 print("the second start began after step", first)
 furthest = max(abs(a - b) for a, b in zip(losses, cut["alone"], strict=True))
 assert [step for step, _ in cut["log"]] == list(range(1, 9)), (
@@ -664,7 +661,9 @@ Table(
 best = min(zip(swept["losses"], swept["values"], strict=True))
 print("the best of the three learning rates:", best[1])
 array = letter(plain, array="0-2")
-print([line for line in array.splitlines() if "--array" in line or "--output" in line])
+for line in array.splitlines():
+    if "--array" in line or "--output" in line:
+        print(line)
 
 # %% [markdown]
 # ## Tomorrow's letter, and its script
