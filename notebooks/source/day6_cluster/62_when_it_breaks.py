@@ -155,10 +155,9 @@ dist.destroy_process_group()
 # %% tags=["nbval-check-output"]
 said = detail.failures[0].message
 shown = sorted(set(re.findall(r"TensorShape=\[(\d+)\]", said)))
-print(
-    f"ranks {sorted(failure.rank for failure in detail.failures)}, line "
-    f"{detail.failures[0].line}: shapes {shown} differ"
-)
+ranks = " and ".join(str(failure.rank) for failure in detail.failures)
+shapes_seen = " and ".join(shown)
+print(f"ranks {ranks}, line {detail.failures[0].line}: shapes {shapes_seen} differ")
 assert "Detected mismatch between collectives" in said
 assert shown == ["1000", "1001"]
 
@@ -233,10 +232,9 @@ dist.destroy_process_group()
 at = {failure.rank: (failure.function, failure.line) for failure in hang.failures}
 waiting = sorted(rank for rank, (function, _) in at.items() if function == "all_reduce")
 (odd,) = set(at) - set(waiting)
-print(
-    f"ranks {waiting} wait in all_reduce at line {at[0][1]}; "
-    f"rank {odd} is at line {at[odd][1]}"
-)
+names = ", ".join(map(str, waiting))
+print(f"ranks {names} wait in all_reduce at line {at[0][1]}")
+print(f"rank {odd} is at line {at[odd][1]}")
 assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 
 # %% [markdown]
@@ -377,14 +375,17 @@ report(bad=bad, spread=spread)
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
+rows = []
 for step in range(4):
-    ranks = [rank for rank in range(4) if nan[rank].spread[step]]
-    print(
-        f"step {step}: not finite before the sum on ranks "
-        f"{nan[0].bad[step]}, after it on ranks {ranks}"
+    after = [rank for rank in range(4) if nan[rank].spread[step]]
+    names = (
+        ", ".join(f"rank {rank}" for rank in ranks) or "none"
+        for ranks in (nan[0].bad[step], after)
     )
+    rows.append((str(step), *names))
 assert nan[0].bad == {0: [], 1: [], 2: [3], 3: [0, 1, 2, 3]}
 assert nan[0].spread == {0: False, 1: False, 2: True, 3: True}
+Table(("step", "not finite before the sum", "not finite after the step"), rows)
 
 # %%
 FINE, BAD = "finite", "not finite"
@@ -909,7 +910,8 @@ manager.shutdown()
 
 # %% tags=["nbval-check-output"]
 ends = [lived[number][0] for number in range(3)]
-print("attempts of replicas 0, 1, 2:", [end.attempt + 1 for end in ends])
+for number, end in enumerate(ends):
+    print(f"attempts of replica {number}: {end.attempt + 1}")
 print("different weights at the end:", len({end.weights for end in ends}))
 assert [end.attempt for end in ends] == [0, 0, 1]
 assert len({end.weights for end in ends}) == 1
