@@ -414,9 +414,12 @@ ours = [torch.load(path) for path in sorted(Path(by_hand).glob("*.pt"))]
 ours = [(part["first"], len(part["rows"])) for part in ours]
 known = dcp.FileSystemReader(f"{by_hand}/dcp").read_metadata().state_dict_metadata
 theirs = [(part.offsets[0], part.sizes[0]) for part in known["matrix"].chunks]
-print("by hand, first row and number of rows:", ours)
-print("in .metadata:                         ", theirs)
 assert ours == sorted(theirs)
+rows = [
+    (f"{number}.pt", *(f"rows {first} to {first + count - 1}" for first, count in pair))
+    for number, pair in enumerate(zip(ours, sorted(theirs), strict=True))
+]
+Table(("file", "by hand", "dcp, in .metadata"), rows)
 
 # %%
 show.rows_read([number for _, number in ours], [resharded[r].read for r in range(2)])
@@ -689,7 +692,7 @@ try:
 except launch.RankFailed as error:
     print(str(error).splitlines()[0])
 left = sorted(path.name for path in killed.iterdir())
-print("left behind:", left)
+print("left behind:", *left, sep="\n    ")
 assert left == ["latest", "step-00000002", "step-00000004.partial"]
 assert (killed / "latest").read_text().strip() == "step-00000002"
 
@@ -782,11 +785,9 @@ dist.destroy_process_group()
 worst = {
     name: max(timed[rank].still[name] for rank in (0, 1)) for name in timed[0].still
 }
+print(f"{'a save':<14} {'time':>8}   of a plain save")
 for name, seconds in worst.items():
-    print(
-        f"{name:<14} {format_seconds(seconds):>8}   "
-        f"{seconds / worst['plain']:.0%} of a plain save"
-    )
+    print(f"{name:<14} {format_seconds(seconds):>8}   {seconds / worst['plain']:15.0%}")
 assert worst["asynchronous"] < worst["plain"]
 assert timed[0].as_saved
 assert timed[1].as_saved
@@ -974,7 +975,7 @@ print(again, end="")
 assert "epoch 3" in again
 assert "epoch 0" not in again
 kept = sorted(path.name for path in (folder / "train_and_save").iterdir())
-print("kept:", kept)
+print("kept: the folders", " and ".join(kept))
 assert kept == ["4", "5"]
 
 # %% [markdown]
