@@ -25,7 +25,14 @@ from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.published import published_table
 from workshop.facts.run import Run
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
+
+
+def box_name(box):
+    """A box as people write it: (8, 35, 16) is 8 x 35 x 16."""
+    return " x ".join(map(str, box))
+
 
 # %% [markdown]
 # ## Which sizes multiply?
@@ -146,7 +153,7 @@ def choose_axes(gpus: int, gpus_per_node: int, pieces: int) -> tuple[int, int, i
 # model needs from the paper. Given that number, does the rule choose the same axes?
 
 # %% tags=["nbval-check-output"]
-table = published_table("megatron_sc21_table1_a100")
+table, rows = published_table("megatron_sc21_table1_a100"), []
 for row in table:
     chosen = choose_axes(int(row["gpus"]), 8, int(row["model_parallel_size"]))
     used = (
@@ -154,10 +161,11 @@ for row in table:
         int(row["pp"]),
         int(row["gpus"]) // (int(row["tp"]) * int(row["pp"])),
     )
-    gpus = f"{int(row['gpus']):>5,} GPUs"
-    print(f"{row['model']:>5} on {gpus}   rule {chosen}   used {used}")
+    gpus, pieces = f"{int(row['gpus']):,}", row["model_parallel_size"]
+    rows.append((row["model"], gpus, pieces, box_name(chosen), box_name(used)))
     assert chosen == used
 assert choose_axes(4_480, 8, 280) == (8, 35, 16), "MT-NLG"
+Table(("model", "GPUs", "pieces", "by your rule", "published"), rows)
 
 # %% [markdown]
 # It does for all seven, and for MT-NLG. Given the number of pieces, the three lines of your rule choose the same layout as the authors.
@@ -239,17 +247,14 @@ from workshop.published.tables import read_table
 records, skipped = read_table(FOLDER / "megatron_sc21_table1_a100.csv")
 cases = [case for record in records for case in record.observations(TIMES)]
 predicted, unseen = predict_times(cases), held_out(cases)
-errors = []
-print(f"{'':17} tensor pipeline data {'published':>15} {'predicted':>14}   off by")
+errors, rows = [], []
 for row, case, found, held in zip(table, cases, predicted, unseen, strict=True):
     cut = case.column
     errors.append(found / case.measured - 1)
-    print(
-        f"{row['model']:>5} {int(row['gpus']):>6,} GPUs {cut['tensor']:>6} "
-        f"{cut['pipeline']:>8} {cut['replicate']:>4}"
-        f"   {case.measured:>5.0f} TFLOP/s  {found:>5.0f} TFLOP/s   {errors[-1]:+.1%}"
-        f"   {'held back' if held else 'fitted on'}"
-    )
+    box = box_name(cut[axis] for axis in ("tensor", "pipeline", "replicate"))
+    told = f"{case.measured:.0f}", f"{found:.0f}", f"{errors[-1]:+.1%}"
+    seen = "no" if held else "yes"
+    rows.append((row["model"], f"{int(row['gpus']):,}", box, *told, seen))
 print(f"mean error {sum(map(abs, errors)) / len(errors):.1%}")
 assert not skipped
 rates = [round(case.measured) for case in cases]
@@ -257,6 +262,8 @@ assert 135 <= min(rates) <= max(rates[:-1]) <= 142
 assert rates[-1] == 163
 assert max(map(abs, errors)) < 0.05
 assert sum(unseen) == 5
+head = "tensor x pipeline x data", "published", "predicted", "off by", "seen by the fit"
+Table(("model", "GPUs", *head), rows, "TFLOP/s a GPU")
 
 # %% [markdown]
 # The rate of each GPU does not fall from 32 GPUs to 3,072. It stays between 135 and 142 up to a thousand GPUs, and is 163 on
@@ -325,16 +332,18 @@ boxes = [
 ]
 steps = {box: predict_step(mt_nlg(*box), "megatron-2021") for box in boxes}
 memories = {box: predict_memory(mt_nlg(*box)) for box in boxes}
+rows = []
 for box, step in steps.items():
     found = memories[box]
+    took, held = format_seconds(step.seconds), format_bytes(found.peak_bytes)
     verdict = found.verdict.partition(":")[0]
-    time = f"{format_seconds(step.seconds):>7} a step, MFU {step.mfu:5.1%}"
-    name = "{} x {} x {}".format(*box)
-    print(f"{name:<12} {time}, {format_bytes(found.peak_bytes):>9} a GPU: {verdict}")
+    rows.append((box_name(box), took, f"{step.mfu:.1%}", held, verdict))
 possible = [box for box in boxes if "does not fit" not in memories[box].verdict]
 assert len(possible) == 4
 assert "too close" in memories[4, 35, 32].verdict
 assert min(possible, key=lambda box: steps[box].seconds) == (8, 35, 16)
+head = "a step", "MFU", "a GPU holds", "verdict"
+Table(("tensor x pipeline x data", *head), rows)
 
 # %%
 slower = steps[16, 35, 8].seconds > steps[8, 35, 16].seconds
@@ -348,8 +357,9 @@ beside("beyond_the_node", calculated="slower" if slower else "faster")
 by_part = {}
 for box, found in memories.items():
     stage = found.worst_stage
-    name = "{} x {} x {}".format(*box)
-    by_part[name] = {part: float(sizes[stage]) for part, sizes in found.parts.items()}
+    by_part[box_name(box)] = {
+        part: float(sizes[stage]) for part, sizes in found.parts.items()
+    }
 show.memory_by_part(by_part, cap=memories[boxes[0]].capacity, compare=False)
 
 # %% [markdown]
@@ -362,19 +372,18 @@ show.memory_by_part(by_part, cap=memories[boxes[0]].capacity, compare=False)
 # The next cell compares their step times with ours:
 
 # %% tags=["nbval-check-output"]
-gpu_seconds = {}  # of all GPUs together: published, predicted
+gpu_seconds, rows = {}, []  # of all GPUs together: published, predicted
 published = [(8, 60.1, 126), (10, 50.2, 121), (12, 44.4, 113)]
 for data, published_seconds, published_tflops in published:
     gpus = gpus_of_layout(tensor=8, pipeline=35, data=data)
     seconds = predict_step(mt_nlg(8, 35, data), "megatron-2021").seconds
-    print(
-        f"{gpus:,} GPUs: published {published_seconds:.1f} "
-        f"s ({published_tflops} TFLOP/s a GPU), "
-        f"predicted {seconds:.1f} s ({seconds / published_seconds - 1:+.0%}), "
-        f"bubble {bubble_share(35, 1_920 // data):.0%}"
-    )
+    off, waits = seconds / published_seconds - 1, bubble_share(35, 1_920 // data)
+    told = f"{published_seconds} s", f"{seconds:.1f} s", f"{off:+.0%}"
+    rows.append((f"{gpus:,}", *told, f"{waits:.0%}", str(published_tflops)))
     assert 0.15 < 1 - seconds / published_seconds < 0.22
     gpu_seconds[gpus] = gpus * published_seconds, gpus * seconds
+head = "published", "predicted", "off by", "bubble", "published, TFLOP/s a GPU"
+Table(("GPUs", *head), rows)
 
 # %% tags=["nbval-check-output"]
 more_published, more_predicted = (
@@ -451,15 +460,12 @@ assert not any(held_out(cases))  # the fit has seen all of these rows
 with FILE.open(newline="") as file:
     rows = [row for row in csv.DictReader(file) if row["table"] == cases[0].table]
 without = [float(row["source"]) for row in rows]  # fitted without this source
+rows = []
 for case, found, other in zip(cases, predict_times(cases), without, strict=True):
-    cut = case.column
-    box = f"context {cut['context']}, data {cut['shard']}"
-    gpus = case.record.run.layout.world_size
-    print(
-        f"{case.record.run.seq_len:>7,} tokens, {gpus:>6,} GPUs  {box:<20} "
-        f"published {case.measured:.0f}, predicted {found:.0f}, "
-        f"without them {other:.0f} TFLOP/s"
-    )
+    cut, run = case.column, case.record.run
+    counts = run.seq_len, run.layout.world_size, cut["context"], cut["shard"]
+    rates = case.measured, found, other
+    rows.append([*(f"{n:,}" for n in counts), *(f"{rate:.0f}" for rate in rates)])
     assert (cut["tensor"], cut["pipeline"]) == (8, 16)
     assert 0.03 < found / case.measured - 1 < 0.15
     assert 0.15 < other / case.measured - 1 < 0.24
@@ -468,6 +474,8 @@ hopeful = [
 ]
 print(f"without them too hopeful by {sum(hopeful) / len(hopeful):.0%} on average")
 assert 0.17 < sum(hopeful) / len(hopeful) < 0.2
+head = "context", "data", "published", "predicted", "without these rows"
+Table(("tokens", "GPUs", *head), rows, "TFLOP/s a GPU")
 
 # %% [markdown]
 # With these rows in the fit, our predictions are 5 to 13 % too optimistic, and without them 16 to 23 %. For a model that nobody has run yet,
@@ -558,6 +566,7 @@ sharded = predict_memory(meta(zero=2, virtual_stages=4))
 both = predict_memory(meta(zero=2, virtual_stages=4, embedding_in_stages=True))
 
 # %% tags=["nbval-check-output"]
+rows, shown = [], ("weights", "gradients", "activations")
 for name, found in {
     "neither": neither,
     "a layer off": off_alone,
@@ -565,14 +574,11 @@ for name, found in {
     "both": both,
 }.items():
     stage = found.worst_stage
-    words = ", ".join(
-        f"{part} {found.parts[part][stage] / GIB:.1f}"
-        for part in ("weights", "gradients", "activations")
-    )
-    first = found.allocated[0] / GIB
-    print(f"{name:<20} first stage {first:.1f} GiB, fullest (stage {stage}) "
-          f"{found.allocated[stage] / GIB:.1f} GiB: {words}")  # fmt: skip
-    print(f"{'':<20} {found.verdict.partition(':')[0]}")
+    sizes = found.allocated[0], found.allocated[stage]
+    sizes += tuple(found.parts[part][stage] for part in shown)
+    first, fullest, *parts = (f"{size / GIB:.1f}" for size in sizes)
+    verdict = found.verdict.partition(":")[0]
+    rows.append((name, first, str(stage), fullest, *parts, verdict))
     assert ("too close" in found.verdict) == (found is not neither)
 assert "does not fit" in neither.verdict
 expected = [one.device.max() / one.capacity for one in (off_alone, sharded, both)]
@@ -584,6 +590,8 @@ off_fullest = (sharded.allocated.max() - both.allocated.max()) / GIB
 assert 11 < (neither.allocated.max() - sharded.allocated.max()) / GIB < 14
 assert 8 < off_first < 9
 assert 0 <= off_fullest < 0.6
+head = "stage 0", "fullest stage", "it holds", *shown, "verdict"
+Table(("changed", *head), rows, "GiB; parts of the fullest stage")
 
 # %%
 left = {"gradients": sharded.allocated.max(), "layer": off_alone.allocated.max()}
@@ -814,14 +822,15 @@ by_ratio = {
     ratio: as_published(between=inside / ratio) for ratio in (1, 2, 3, 6, 12, 24, 50)
 }
 at_once = {share: as_published(at_once=share) for share in (0.25, 0.5, 1, 2)}
-print("between nodes slower by:", by_ratio)
-print("room for twice as much:", as_published(room=2 * page["ROOM"]))
-print("share of the sequences at once:", at_once)
 assert {by_ratio[ratio] for ratio in (2, 3, 6, 12)} == {8}
 assert max(by_ratio[ratio] for ratio in (1, 24, 50)) < 8
 assert as_published(room=2 * page["ROOM"]) < 8
 assert at_once[0.5] == at_once[1] == 8
 assert at_once[2] < at_once[0.25] < 8
+rows = [(f"between nodes {n} x slower", str(same)) for n, same in by_ratio.items()]
+rows += [("twice the memory", str(as_published(room=2 * page["ROOM"])))]
+rows += [(f"{n} x as many sequences at once", str(same)) for n, same in at_once.items()]
+Table(("what is changed", "published layouts, of 8"), rows)
 
 # %%
 beside("twice_at_once", calculated=at_once[2])
@@ -837,19 +846,20 @@ beside("twice_at_once", calculated=at_once[2])
 # with both:
 
 # %% tags=["nbval-check-output"]
-*run, _ = page["RUNS"]["530B"]
+(*run, _), rows = page["RUNS"]["530B"], []
 for box in boxes:
     seconds, held = page["estimate"](box, run)
     other, found = steps[box].seconds, memories[box]
-    print(
-        f"{box!s:<12} page {seconds:4.1f} s, {held / GIB:5.1f} GiB"
-        f"   predictor {other:4.1f} s, {found.peak_bytes / GIB:5.1f} GiB"
-    )
+    took = f"{seconds:.1f} s", f"{other:.1f} s"
+    sizes = (f"{size / GIB:.1f} GiB" for size in (held, found.peak_bytes))
+    rows.append((box_name(box), *took, *sizes))
     if "too close" not in found.verdict:
         assert (held < page["ROOM"]) == found.fits
     assert abs(held / found.peak_bytes - 1) < 0.04
     assert (abs(seconds / other - 1) < 0.1) == (box[0] <= 8)
     assert box[0] <= 8 or 1.6 < seconds / other < 2
+head = "seconds, page", "predictor", "memory, page", "predictor"
+Table(("tensor x pipeline x data", *head), rows)
 
 # %% [markdown]
 # The memory agrees within 4 %, and so do the verdicts, except where the predictor's is too close to call. Within a node, the times agree within
@@ -862,6 +872,7 @@ for box in boxes:
 # choose? By its own estimate, how much slower than its fastest box is the published one? And how good is its predicted rate?
 
 # %% tags=["nbval-check-output"]
+rows = []
 for row in published_table("megatron_sc21_table2_zero3_vs_ptd_a100"):
     if not row["scheme"].startswith("PTD"):
         continue
@@ -875,15 +886,15 @@ for row in published_table("megatron_sc21_table2_zero3_vs_ptd_a100"):
     more = 2_048 / (6 * run[1]) + 51_200 / (16 * run[0] * run[1])
     rate = 96 * batch * 2_048 * run[0] * run[1] ** 2 * (1 + more) / seconds / gpus
     published_rate = float(row["achieved_tflops_per_gpu"])
-    print(
-        f"{gpus:>5,} GPUs: page {best_box} of {len(near)} within 2 %, used {used}, "
-        f"slower by {behind:.1%}; {rate / 1e12:.0f} TFLOP/s, "
-        f"published {published_rate:.0f}"
-    )
+    told = box_name(best_box), str(len(near)), box_name(used), f"{behind:.1%}"
+    rates = f"{rate / 1e12:.0f}", f"{published_rate:.0f}"
+    rows.append((f"{gpus:,}", *told, *rates))
     assert used[:2] == (8, 12)
     assert best_box != used
     assert 0 < behind < 0.02
     assert 0.07 < rate / 1e12 / published_rate - 1 < 0.1
+head = "page's box", "boxes within 2 %", "published box", "slower by"
+Table(("GPUs", *head, "TFLOP/s, page", "published"), rows)
 
 # %% [markdown]
 # Here the page takes fewer pieces than the authors did. But by its own numbers, the authors' box is less than 2 % slower than its fastest, so
