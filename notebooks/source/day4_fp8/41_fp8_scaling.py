@@ -24,6 +24,7 @@ from workshop import show
 from workshop.exercises import beside
 from workshop.assets import language_model, text
 from workshop.facts.formats import FORMATS
+from workshop.facts.tabular import Table
 from workshop.precision.formats import cast
 from workshop.precision.fp8 import product, runs_scaled_mm
 from workshop.precision.scaling import AmaxHistory, quantize
@@ -165,10 +166,6 @@ for name, rows in errors.items():
     groups[f"{name}, worst token"] = {
         how: torch.stack(found).max().item() for how, found in rows.items()
     }
-for name, row in groups.items():
-    print(
-        f"{name:<19}" + "".join(f"   {how} {value:6.2%}" for how, value in row.items())
-    )
 assert groups["y, worst token"]["none"] > 3 * groups["y, worst token"]["tensor"]
 assert (
     groups["dx, mean of tokens"]["none"] > 1.5 * groups["dx, mean of tokens"]["tensor"]
@@ -180,6 +177,9 @@ assert groups["y, mean of tokens"]["block"] < groups["y, mean of tokens"]["tenso
 gone = [(cast(each["dy"], "e5m2") == 0).float().mean().item() for each in some]
 print(f"of dy, {min(gone):.0%} to {max(gone):.0%} become zero without a scale")
 assert 0.3 < max(gone) < 0.4
+rows = [(name, *(f"{row[how]:.2%}" for how in HOW)) for name, row in groups.items()]
+head = "error of", "no scale", "by tensor", "by row", "by block", "MX"
+Table(head, rows, "x and W in E4M3, dy in E5M2")
 
 # %%
 # each operand has an error of 2^-4 / sqrt(7) (lesson 11); the two are independent
@@ -374,17 +374,19 @@ ours = {
     "one scale for all, the best": min(tried, key=lambda row: row[1]),
     "one scale per tensor": perplexity_and_kl(log_probabilities(None)),
 }
-print("perplexity                    GPT-3 1.3B, published     this model       KL")
+rows = []
 for (name, (found, kl)), published in zip(
     ours.items(), (10.19, 12.59, 10.44), strict=True
 ):
     more = (published / 10.19 - 1, found / ours["not rounded"][0] - 1)
-    print(f"{name:<30}{published:>9} {more[0]:+9.1%}   ", end="")
-    print(f"{found:12.2f} {more[1]:+7.1%} {kl:8.3f}")
+    theirs = f"{published}", f"{more[0]:+.1%}"
+    rows.append((name, *theirs, f"{found:.2f}", f"{more[1]:+.1%}", f"{kl:.3f}"))
 assert 0.4 < ours["one scale per tensor"][1] / min(kl for _, kl in tried) < 0.7
 assert ours["one scale per tensor"][0] < 1.05 * ours["not rounded"][0]
 whole, shared_one, own_one = (found for found, _ in ours.values())
 assert max(whole, own_one) < shared_one
+head = "GPT-3 1.3B, published", "more", "this model", "more", "its KL"
+Table(("E4M3 with", *head), rows, "perplexity, and the KL divergence in nats")
 
 # %% [markdown]
 # In both models, one scale for all tensors costs more than one scale for each tensor. In the paper's larger model, it costs much more.
@@ -530,8 +532,7 @@ from workshop.predict.time.rates import rates_of
 
 h100, rates = catalogue.device("H100"), rates_of("H100")
 bandwidth = h100.memory_bandwidth * rates.memory
-print("product               bf16       FP8    inputs   weights   faster  with weights")
-gains, gains_of_both = [], []
+gains, gains_of_both, table = [], [], []
 for name, (rows, depth, cols) in {
     "q, k, v": (8_192, 8_192, 10_240),
     "attention out": (8_192, 8_192, 8_192),
@@ -549,12 +550,11 @@ for name, (rows, depth, cols) in {
     inputs, weights = 5 * rows * depth / bandwidth, 5 * depth * cols / bandwidth
     gains.append(bf16 / (fp8 + inputs))
     gains_of_both.append(bf16 / (fp8 + inputs + weights))
-    print(
-        f"{name:<14} {1e3 * bf16:8.2f} ms {1e3 * fp8:6.2f} ms {1e3 * inputs:6.2f} ms "
-        f"{1e3 * weights:6.2f} ms {gains[-1]:6.2f} x {gains_of_both[-1]:11.2f} x"
-    )
+    times = (f"{1e3 * each:.2f} ms" for each in (bf16, fp8, inputs, weights))
+    table.append((name, *times, f"{gains[-1]:.2f} x", f"{gains_of_both[-1]:.2f} x"))
 assert 1.5 < min(gains) <= max(gains) < 1.75
 assert 1.33 < min(gains_of_both) <= max(gains_of_both) < 1.55
+Table(("product", "bf16", "FP8", "inputs", "weights", "faster", "with weights"), table)
 
 # %% [markdown]
 # The data sheet promises a factor of two. Even the products alone gain less than that in this prediction, and the passes over the inputs leave a
