@@ -694,6 +694,12 @@ for row in record["results"]:
     per_second = f"{row['tokens_per_second']:.1f}"
     alike = same, tokens.removesuffix(" tokens")
     table.append((row["name"], row["note"], per_second, *alike, *guesses))
+head = "way", "for", "tokens/s", "texts equal", "tokens equal", "guesses right", "a pass"
+title = f"{record['machine']['cpu']}, {record['threads']} thread, {record['date']}"
+note = "tokens equal: the mean over the texts; a pass: tokens that it yields"
+Table(head, table, title, note)
+
+# %%
 rates = {row["name"]: row["tokens_per_second"] for row in record["results"]}
 assert rates["plain loop"] < rates["cache"] < rates["continuous"]
 assert rates["llama.cpp, one user"] > 4 * rates["cache"]
@@ -706,22 +712,6 @@ assert texts["cache"] == "1 of 1"
 assert texts["continuous"] == texts["continuous, chunks of 64"] == "8 of 8"
 assert texts["speculation, n-gram"] == "4 of 4"
 assert texts["int8, by hand"] == texts["NF4, by hand"] == "0 of 1"
-head = (
-    "way",
-    "for",
-    "tokens/s",
-    "texts equal",
-    "tokens equal",
-    "guesses right",
-    "a pass",
-)
-title = f"{record['machine']['cpu']}, {record['threads']} thread, {record['date']}"
-Table(
-    head,
-    table,
-    title,
-    "tokens equal: the mean over the texts; a pass: tokens that it yields",
-)
 
 # %% [markdown]
 # The table also shows what gained nothing. One of its methods is speculation, which the next section explains: something
