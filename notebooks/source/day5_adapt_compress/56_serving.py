@@ -694,9 +694,9 @@ for row in record["results"]:
     per_second = f"{row['tokens_per_second']:.1f}"
     alike = same, tokens.removesuffix(" tokens")
     table.append((row["name"], row["note"], per_second, *alike, *guesses))
-head = "way", "for", "tokens/s", "texts equal", "tokens equal", "guesses right", "a pass"
+head = "way", "for", "tokens/s", "texts equal", "tokens equal", "right", "a pass"
 title = f"{record['machine']['cpu']}, {record['threads']} thread, {record['date']}"
-note = "tokens equal: the mean over the texts; a pass: tokens that it yields"
+note = "tokens equal: mean of the texts; right: guesses; a pass: tokens that it yields"
 Table(head, table, title, note)
 
 # %%
