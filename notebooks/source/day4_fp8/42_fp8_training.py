@@ -20,6 +20,7 @@
 # %load_ext workshop
 from workshop import show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 
 # %% [markdown]
 # ## A model, cut to size
@@ -245,7 +246,8 @@ print(
     f"state_dict unchanged: {len(after)} entries"
 )
 kept = {name: why for name, why in why_kept(model).items() if why}
-print("kept:", kept)
+for name, why in kept.items():
+    print(f"kept: {name}, {why}")
 assert list(kept) == ["model.layers.0.self_attn.q_proj", "lm_head"]
 print(model.get_submodule(swapped[-1]))
 unswap(model)
@@ -374,13 +376,12 @@ show.training_curves(
 # %%
 print(f"before: {trained[0].common[0]:.2f} to {trained[0].common[-1]:.2f}")
 mean = {name: sum(run["losses"]) / len(run["losses"]) for name, run in runs.items()}
+rows = []
 for name, run in runs.items():
-    print(
-        f"{name:<15} mean of the run {mean[name]:.3f} "
-        f"({mean[name] / mean['bf16'] - 1:+.2%})   "
-        f"on unseen text {run['unseen']:.3f} "
-        f"({run['unseen'] / runs['bf16']['unseen'] - 1:+.2%})"
-    )
+    more = mean[name] / mean["bf16"] - 1
+    more_unseen = run["unseen"] / runs["bf16"]["unseen"] - 1
+    learned = f"{mean[name]:.3f}", f"{more:+.2%}"
+    rows.append((name, *learned, f"{run['unseen']:.3f}", f"{more_unseen:+.2%}"))
 assert abs(mean["FP8, delayed"] / mean["bf16"] - 1) < 0.01
 # a wider bound: two separately trained models, scored on one short text
 assert abs(runs["FP8, delayed"]["unseen"] / runs["bf16"]["unseen"] - 1) < 0.03
@@ -391,6 +392,8 @@ widest = max(map(abs, apart["FP8, delayed"])) / 100
 print(f"widest in a step: FP8 {widest:.1%} from bf16, fp32 {floor:.1%}")
 assert floor < widest < 0.05
 assert mean["FP8, no scales"] > 1.03 * mean["bf16"]
+head = "mean of the run", "against bf16", "on unseen text", "against bf16"
+Table(("loss with", *head), rows)
 
 # %%
 import math
@@ -415,7 +418,7 @@ beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 # bits, and that is the prediction next to your guess. (Twelve steps of a small model cannot confirm this number. They only
 # show that the difference is below one percent.)
 #
-# In a single step, FP8 is further from bf16 than fp32 is. In our runs the widest step was off by about one percent; the exact number depends on the
+# In a single step, FP8 is further from bf16 than fp32 is. In our runs the widest step was off by one to two percent; the exact number depends on the
 # machine.
 #
 # Without scales, most output gradients of the swapped layers round to zero in E5M2. So these layers hardly learn; only the layers that were
@@ -458,21 +461,21 @@ of_weights = gradients() - exact
 del model
 
 # %%
-left = {}
-print("                      of a gradient   left in the mean of four")
+left, rows = {}, []
 for what, part in {
     "the gradient": exact,
     "its error in FP8": error,
-    "  of the weights": of_weights,
-    "  of the rest": error - of_weights,
+    "that of the weights": of_weights,
+    "that of the rest": error - of_weights,
 }.items():
     lengths = part.norm(dim=1)
     left[what] = float(part.mean(0).norm() / lengths.mean())
     off = lengths / exact.norm(dim=1)
-    print(f"{what:<20} {off.min():6.1%} to {off.max():6.1%}   {left[what]:10.0%}")
+    rows.append((what, f"{off.min():.1%} to {off.max():.1%}", f"{left[what]:.0%}"))
 whole, fp8, weights, rest = left.values()
 assert rest < fp8 < weights < whole
 assert rest < 0.65 < 0.7 < fp8
+Table(("length of", "relative to a gradient", "left in the mean of four"), rows)
 
 # %%
 length = exact.norm(dim=1)
@@ -524,22 +527,21 @@ recipes = {  # each with its predicted errors of y, dx and dW
 }
 
 # %% tags=["nbval-check-output"]
-exact, found = results(None), {}
-print("                           measured                predicted")
-print("recipe                          y     dx     dW          y     dx     dW")
+exact, found, table = results(None), {}, []
 for name, (recipe, predicted) in recipes.items():
     found[name] = [
         float((a - b).norm() / b.norm())
         for a, b in zip(results(recipe), exact, strict=True)
     ]
     rows = found[name], predicted
-    told = ["".join(f"{value:7.1%}" for value in row) for row in rows]
-    print(f"{name:<26}{told[0]}    {told[1]}")
+    table.append((name, *(f"{value:.1%}" for row in rows for value in row)))
     assert all(abs(a / b - 1) < 0.2 for a, b in zip(*rows, strict=True))
 eight, careful, _, mx = found.values()
 assert 1.3 * eight[0] < min(eight[1:]) <= max(eight[1:]) < 0.08
 assert careful[2] < 0.5 * eight[2]
 assert max(mx) < 1.1 * eight[0]
+head = "y, measured", "dx", "dW", "y, predicted", "dx", "dW"
+Table(("recipe", *head), table)
 
 # %% [markdown]
 # The rule of `11_numbers_and_tensors` holds to within a fifth. With E5M2, both gradients have the larger error. Computing wgrad
@@ -615,15 +617,14 @@ for through in LIBRARIES:
 # (NVFP4 has four bits.) Read also the sources below the table: some rows are single runs by users.
 
 # %% tags=["nbval-check-output"]
-print(f"{'model':<47}{'metric':<45}{'format':<14}{'16 bits':>9} {'8 bits':>9}")
+rows = []
 for row in elsewhere:
     sixteen, eight = row["sixteen_bit"], row["eight_bit"]
     if "(difference)" in row["metric"]:
         sixteen, eight = "", f"+{eight}"
-    print(
-        f"{row['model']:<39}{row['what'].split()[0]:<8}{row['metric']:<45}"
-        f"{row['format']:<14}{sixteen:>9} {eight:>9}"
-    )
+    how = row["what"].split()[0]
+    rows.append((row["model"], how, row["metric"], row["format"], sixteen, eight))
+Table(("model", "was", "metric", "format", "16 bits", "8 bits"), rows)
 
 # %%
 for source in sorted({row["source"] for row in elsewhere}):
@@ -647,9 +648,7 @@ from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
 from workshop import predict_step
 
-print(
-    "               bf16     FP8    faster   published   memory bf16   FP8  FP8 params"
-)
+rows = []
 for row in published_table("nvidia_nemo_2407_h100_fp8"):
     if row["model"] not in ("LLAMA2-7B", "LLAMA2-70B") or row["task"] != "pretrain":
         continue
@@ -683,19 +682,20 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
         rate["megatron-fp8"],
         float(row["tokens_per_s_per_gpu"]),
     )
-    print(
-        f"{row['model']:<11}{bf16:8,.0f}{fp8:8,.0f}{fp8 / bf16:9.2f} "
-        f"x{published:10,.0f}   "
-        + "".join(f"{each.peak_bytes / 1e9:9.1f}" for each in memory.values())
-        + " GB"
-    )
+    rates = f"{bf16:,.0f}", f"{fp8:,.0f}", f"{fp8 / bf16:.2f} x", f"{published:,.0f}"
+    held = (f"{each.peak_bytes / 1e9:.1f} GB" for each in memory.values())
+    rows.append((row["model"], *rates, *held))
     assert abs(fp8 / published - 1) < 0.1
     assert 1.1 < fp8 / bf16 < 2
     peaks = {name: each.peak_bytes for name, each in memory.items()}
     assert peaks["megatron-fp8-params"] < peaks["megatron-bf16"] < peaks["megatron-fp8"]
     inputs = [float(each.parts["activations"][0]) / 1e9 for each in memory.values()]
-    print(f"           activations {inputs[0]:.1f} GB in bf16, {inputs[1]:.1f} in FP8")
+    print(f"{row['model']}: activations {inputs[0]:.1f} GB in bf16, ", end="")
+    print(f"{inputs[1]:.1f} GB in FP8")
     assert inputs[1] < inputs[0] - 2
+head = "bf16", "FP8", "faster", "published, FP8"
+of_memory = "memory, bf16", "FP8", "FP8 parameters"
+Table(("tokens/s and GPU", *head, *of_memory), rows)
 
 # %% [markdown]
 # FP8 does not double the speed. Attention, norms and the optimizer stay in 16 and 32 bits, and each scale and each cast takes a
@@ -712,14 +712,16 @@ from workshop.facts.tree import ROOT
 with (ROOT / "data/measurements/left_out.csv").open(newline="") as file:
     of_source = [row for row in csv.DictReader(file) if "nemo_2407" in row["table"]]
 lines = published_table("nvidia_nemo_2407_h100_fp8")  # line 1 of the file is the header
-print("tokens per second and GPU            published   predicted")
+rows = []
 for row in of_source:
     published, predicted = float(row["measured"]), float(row["source"])
     line = lines[int(row["line"]) - 2]
-    name = f"{line['model']}, {line['task']}"
-    print(f"{name:<34}{published:12,.0f}{predicted:12,.0f}")
-    assert 0.02 < predicted / published - 1 < 0.11
+    off = predicted / published - 1
+    told = f"{published:,.0f}", f"{predicted:,.0f}", f"{off:+.0%}"
+    rows.append((f"{line['model']}, {line['task']}", *told))
+    assert 0.02 < off < 0.11
 assert len(of_source) == 7
+Table(("tokens per second and GPU", "published", "predicted", "off by"), rows)
 
 # %% [markdown]
 # All seven predictions are 3 to 10 % too fast. This is only one source, and other runs that the model has not seen may be further off:
@@ -862,12 +864,12 @@ for way in ("products", "torchao", "by hand"):
         elif way == "by hand" and what != "bf16":
             faster[f"{way}, {what}"] = line["times_bf16"]
 print(f"{record['device']}, {record['date']}")
-for name, times in faster.items():
-    print(f"{name:<40} {times:.2f} times as fast as bf16")
 assert min(times for name, times in faster.items() if "products" in name) > 1.7
 assert 1.6 < faster["torchao, tensorwise"] < 1.7
 assert 1.4 < faster["torchao, rowwise"] < 1.5
 assert max(times for name, times in faster.items() if "by hand" in name) < 1
+rows = [(name, f"{times:.2f} x") for name, times in faster.items()]
+Table(("what", "as fast as bf16"), rows)
 
 # %% [markdown]
 # The product alone is 1.7 to 1.9 times as fast as in bf16. torchao's whole layer is 1.67 times as fast with one scale for each tensor, and 1.42 times
