@@ -22,6 +22,7 @@
 import torch
 
 from workshop.assets import language_model, text
+from workshop.facts.tabular import Table
 from workshop.process.quiet import quietly
 
 try:
@@ -72,7 +73,8 @@ def one_side(count):
 sixteen = sorted([-value for value in one_side(7)] + [0.0] + one_side(8))
 assert round(sixteen[-1], 2) == 1.85  # standard deviations
 values = torch.tensor([value / sixteen[-1] for value in sixteen])
-print("  ".join(f"{value:.3f}" for value in values.tolist()))
+for eight in values.view(2, 8).tolist():
+    print("  ".join(f"{value:6.3f}" for value in eight))
 assert (values - torch.tensor(NF4_VALUES)).abs().max() < 1e-6
 # from here on, the values that the paper prints, so that codes compare exactly
 values = torch.tensor(NF4_VALUES)
@@ -156,10 +158,12 @@ def error(x, values):
     return ((rounded(x, values) - x).norm() / x.norm()).item()
 
 
+rows = []
 for name, numbers in {"normal numbers": normal, "weights": weight}.items():
     by_nf4, by_steps = error(numbers, values), error(numbers, equal_steps)
-    print(f"{name:<14} NF4 {by_nf4:.1%}, equal steps {by_steps:.1%}")
+    rows.append((name, f"{by_nf4:.1%}", f"{by_steps:.1%}"))
     assert by_nf4 < 0.95 * by_steps
+Table(("relative error of", "NF4", "equal steps"), rows)
 
 # %% [markdown]
 # ## How few bits?
@@ -200,12 +204,13 @@ def log_probabilities(values=None):
 # %%
 exact, targets = log_probabilities(), tokens[0, 1:, None]
 grids = {f"{b} bits, equal": torch.linspace(-1, 1, 2**b) for b in (8, 6, 5, 4, 3)}
-harm = {}
+harm, rows = {}, []
 for name, grid in {**grids, "4 bits, NF4": values}.items():
     found = log_probabilities(grid)
     harm[name] = (exact.exp() * (exact - found)).sum(-1).mean().item()
     worse = (exact - found).gather(1, targets).mean().exp().item()
-    print(f"{name:<13}   KL {harm[name]:7.4f}   perplexity x {worse:,.2f}")
+    rows.append((name, f"{harm[name]:.4f}", f"{worse:,.2f}"))
+Table(("weights in", "KL, nats", "perplexity, times that of the model"), rows)
 
 # %%
 by_bits = {bits: harm[f"{bits} bits, equal"] for bits in (8, 6, 5, 4, 3)}
@@ -259,15 +264,16 @@ def qlora_bytes(num_frozen: int, num_trained: int, double: bool = True) -> float
 from workshop.adapt import qlora
 
 frozen = sum(p.numel() for n, p in model.named_parameters() if "proj" in n)
+rows = []
 for double in (False, True):
     base, _ = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
     qlora.quantize_base(base, WAY, double)
     found, expected = qlora.packed_bytes(base), qlora_bytes(frozen, 0, double)
-    print(
-        f"double={double!s:<5}  formula {expected / 1e6:6.2f} MB   kept "
-        f"{found / 1e6:6.2f} MB   {8 * found / frozen:.3f} bits"
-    )
+    scales, sizes = "8 bits" if double else "32 bits", (expected, found)
+    in_mb = (f"{size / 1e6:.2f} MB" for size in sizes)
+    rows.append((scales, *in_mb, f"{8 * found / frozen:.3f}"))
     assert abs(found / expected - 1) < 0.001
+Table(("each scale", "your formula", "kept", "bits a weight"), rows)
 
 # %%
 beside("packed_megabytes", predicted=expected / 1e6, measured=found / 1e6)
@@ -461,11 +467,11 @@ def predict(bits):
 
 
 predicted = {"lora": predict(32), "qlora": predict(nf4_bits(double=True))}
+rows = []
 for name, found in predicted.items():
-    print(
-        f"{name:<6} {found.peak_bytes / 1e6:7.1f} MB at the peak, "
-        f"{found.parts['weights'][0] / 1e6:7.1f} MB of it weights"
-    )
+    sizes = found.peak_bytes, found.parts["weights"][0]
+    rows.append((name, *(f"{size / 1e6:.1f} MB" for size in sizes)))
+Table(("method", "peak", "of it weights"), rows)
 
 # %% [markdown]
 # Now we measure. The cell starts two ranks. They will train together at the end; for now only rank 0 works.
@@ -512,20 +518,16 @@ for way in ("full", "lora", "qlora"):
 # ## Compare
 
 # %%
-for way, measured in ((way, memory[0][way]) for way in ("full", "lora", "qlora")):
-    said = (
-        f"   predicted {predicted[way].peak_bytes / 1e6:7.1f} MB"
-        if way in predicted
-        else ""
-    )
-    print(f"{way:<6} measured {measured.memory.peak_bytes / 1e6:7.1f} MB{said}")
-    assert (
-        way == "full"
-        or abs(predicted[way].peak_bytes / measured.memory.peak_bytes - 1) < 0.02
-    )
-show.memory_by_part(
-    {way: memory[0][way] for way in ("full", "lora", "qlora")}, compare=False
-)
+measured = {way: memory[0][way] for way in ("full", "lora", "qlora")}
+rows = []
+for way, run in measured.items():
+    peak, expected = f"{run.memory.peak_bytes / 1e6:.1f} MB", "-"
+    if way in predicted:
+        expected = f"{predicted[way].peak_bytes / 1e6:.1f} MB"
+        assert abs(predicted[way].peak_bytes / run.memory.peak_bytes - 1) < 0.02
+    rows.append((way, expected, peak))
+print(Table(("method", "peak, predicted", "measured"), rows))
+show.memory_by_part(measured, compare=False)
 
 # %% [markdown]
 # The predictions are within two percent of the measured peaks. (In *full*, the temporaries are two more tensors as large as the embedding's gradient,
@@ -652,6 +654,7 @@ print(
     f"exercise: {qlora_bytes(large.num_params, 0) / 1e9:.1f} GB "
     f"for {large.num_params / 1e9:.1f} billion weights"
 )
+rows = []
 for name, bits in (
     ("LoRA, 16 bits", 16),
     ("QLoRA", nf4_bits(False)),
@@ -668,8 +671,10 @@ for name, bits in (
         implementation="adapt",
     )
     expected = predict_memory(run)
-    print(f"{name:<14} {expected.peak_bytes / 1e9:6.1f} GB: {expected.verdict}")
+    peak, (verdict, _, why) = expected.peak_bytes, expected.verdict.partition(": ")
+    rows.append((name, f"{peak / 1e9:.1f} GB", verdict, why))
     assert expected.fits == (bits < 16)
+Table(("65 billion weights", "peak", "verdict", "on one GPU of 48 GB"), rows)
 
 # %% [markdown]
 # Double quantization turns "too close to call" into "fits". (The authors also use a *paged* optimizer: when a long
