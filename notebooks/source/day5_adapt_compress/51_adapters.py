@@ -23,6 +23,7 @@ import torch
 
 from workshop.assets import language_model, questions
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.process.quiet import quietly
 
 with quietly():  # peft prints messages when it is imported
@@ -94,9 +95,11 @@ grown = replace(
     rope_theta=smol.rope_parameters["rope_theta"],
     norm_eps=smol.rms_norm_eps,
 )
+rows = []
 for field in fields(grown):
-    tiny, large = getattr(TINY, field.name), getattr(grown, field.name)
-    print(f"{field.name:<18} {tiny:>6g} -> {large:g}")
+    pair = (getattr(config, field.name) for config in (TINY, grown))
+    rows.append((field.name, *(f"{n:,f}".rstrip("0").rstrip(".") for n in pair)))
+print(Table(("field", "TINY", "SmolLM2"), rows))
 with torch.device("meta"):  # shapes only; the weights will be SmolLM2's
     gpt = GPT(grown)
 print(gpt.load_state_dict(model.state_dict(), assign=True))
@@ -402,8 +405,8 @@ print("merged and unmerged agree to 1e-4")
 # as many weights. α stays at 16. (The factor α / r therefore changes with the rank; we come back to this below.)
 
 # %%
-# %%guess rank_one --unit points
-# With rank 1 instead of 8, by how many points is accuracy lower?
+# %%guess rank_one
+# With rank 1 instead of 8, by how many percentage points is accuracy lower?
 ...
 
 # %%
@@ -490,13 +493,16 @@ def moved(rank, alpha):
 # %%
 at_one_alpha = [moved(rank, 16) for rank in RANKS]
 at_one_factor = [moved(rank, 2 * rank) for rank in RANKS]
-print("one step moves the logits by" + "".join(f"  rank {rank:>2}" for rank in RANKS))
-for name, sizes in (("alpha = 16", at_one_alpha), ("alpha / r = 2", at_one_factor)):
-    print(f"{name:<28}" + "".join(f"{size:>9.4f}" for size in sizes))
+rows = [
+    (name, *(f"{size:.4f}" for size in sizes))
+    for name, sizes in (("alpha = 16", at_one_alpha), ("alpha / r = 2", at_one_factor))
+]
 assert max(at_one_alpha) < 2 * min(at_one_alpha)
 low, middle, high = at_one_factor
 assert middle > 4 * low
 assert high > 4 * middle
+head = [f"rank {rank}" for rank in RANKS]
+Table(("one step moves the logits by", *head), rows)
 
 # %% [markdown]
 # With α at 16, the three ranks move the logits about equally far, within a factor of two. With α / r at 2, eight times
@@ -518,8 +524,10 @@ for rank, alpha in ((8, 16), (1, 16), (1, 2)):
         ).item()
         for top in tops
     ]
-for name, values in by_setting.items():
-    print(f"{name:<17}" + "".join(f"{value:7.2f}" for value in values))
+rows = [
+    (name, *(f"{value:.2f}" for value in values)) for name, values in by_setting.items()
+]
+print(Table(("loss on the test questions", *(f"seed {seed}" for seed in SEEDS)), rows))
 for eight, same_alpha, same_factor in zip(*by_setting.values(), strict=True):
     assert abs(same_alpha - eight) < 0.3
     assert same_factor - eight > 0.6
@@ -598,8 +606,7 @@ results["ia3"] = trained_by(config, rate=5e-2)
 # %%
 config = peft.PromptTuningConfig(num_virtual_tokens=8, task_type="CAUSAL_LM")
 results["prompt"] = trained_by(config, rate=1e-1)
-for method, (count, share) in results.items():
-    print(f"{method:<12} {count:>12,} trained   {share:.0%}")
+rows = [(name, f"{n:,}", f"{share:.0%}") for name, (n, share) in results.items()]
 assert all(share > zero_shot + 0.1 for _, share in list(results.values())[1:])
 assert 200 < results["full"][0] / trained < 250
 assert results["ia3"][0] == fewest  # the same number, by chance
@@ -609,6 +616,7 @@ shares = [share for _, share in list(results.values())[1:]]
 *_, second, first = sorted(shares)  # the two best
 assert first - second < 2 * (2 * first * (1 - first) / len(test)) ** 0.5
 assert by_lora < results["full"][1]
+Table(("method", "weights trained", "accuracy"), rows)
 
 # %%
 from workshop import show
@@ -674,14 +682,16 @@ for method in ("full", "lora"):
 
 # %%
 expected = {"full": predict(None).peak_bytes, "lora": predict(adapter).peak_bytes}
-print("            trained   peak, measured      predicted")
-for method, said in expected.items():
+rows = []
+for method, predicted in expected.items():
     count, peak = memory[0][method]["trained"], memory[0][method]["peak"]
-    print(f"{method:<6} {count:>12,} {peak / 1e6:>13.1f} MB {said / 1e6:>11.1f} MB")
+    peaks = f"{predicted / 1e6:.1f} MB", f"{peak / 1e6:.1f} MB"
+    rows.append((method, f"{count:,}", *peaks))
 assert memory[0].lora["trained"] == adapter.params(spec)
 assert abs(expected["lora"] / memory[0].lora["peak"] - 1) < 0.02
 more = memory[0].full["peak"] - expected["full"]
 assert abs(more - 2 * 4 * 49_152 * 576) < 0.02 * memory[0].full["peak"]
+Table(("method", "weights trained", "peak, predicted", "measured"), rows)
 
 # %% [markdown]
 # For LoRA, the prediction is within two percent of the measured peak, and the number of trained weights is exact. *Full*
@@ -702,31 +712,29 @@ assert abs(more - 2 * 4 * 49_152 * 576) < 0.02 * memory[0].full["peak"]
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
 
+rows = []
 for name in ("llama-3.1-8b", "llama-3.1-70b"):
     large = catalogue.model(name)
     beside_all = Adapter("lora", rank=16, targets=("all",), base_bits=16)
     trained = beside_all.params(large)
     full = 16 * large.num_params
     adapted = 2 * large.num_params + 16 * trained
-    print(
-        f"{name:<14} full {full / 1e9:7.1f} GB   LoRA {adapted / 1e9:6.1f} "
-        f"GB   trained {trained / large.num_params:.2%}"
-    )
+    sizes = f"{full / 1e9:.1f} GB", f"{adapted / 1e9:.1f} GB"
+    rows.append((name, *sizes, f"{trained / large.num_params:.2%}"))
     assert adapted < full / 7
-
-print("GPT-3 175B    trained    published    accuracy: WikiSQL    MNLI")
-print("full             all   175,255.8 M               73.8 %   89.5 %")
+print(Table(("model", "full", "LoRA", "share trained"), rows), end="\n\n")
+rows = [("full", "all", "175,255.8 M", "73.8 %", "89.5 %")]
 for rank, published, on_wikisql, on_mnli in (
     (1, 4.7, 73.4, 91.7),
     (8, 37.7, 74.0, 91.6),
 ):
     adapter = Adapter("lora", rank=rank, targets=("q", "v"))
     trained = adapter.params(catalogue.model("gpt3-175b")) / 1e6
-    print(
-        f"LoRA, r = {rank} {trained:>6.1f} M {published:>10} M "
-        f"{on_wikisql:>22} % {on_mnli:>6} %"
-    )
+    shares = f"{on_wikisql} %", f"{on_mnli} %"
+    rows.append((f"LoRA, r = {rank}", f"{trained:.1f} M", f"{published} M", *shares))
     assert round(trained, 1) == published
+head = "weights trained", "published", "WikiSQL", "MNLI"
+print(Table(("GPT-3 175B", *head), rows))
 
 # %% [markdown]
 # ## Tomorrow's script
