@@ -42,6 +42,19 @@ def test_where_nothing_was_predicted_there_is_no_such_column(folder):
     assert list(measured_on_gpu("throughput", "MFU", folder=folder).head) == ["", "measured"]
 
 
+def test_a_goal_is_no_prediction(folder):
+    path = folder / "throughput.json"
+    record = json.loads(path.read_text())
+    record["parts"]["1.3b, ours"]["rows"] = [LINES[0], {**LINES[1], "predicted": 0.5}]
+    path.write_text(json.dumps(record))
+    assert measured_on_gpu("throughput", "tokens/s", folder=folder).head[2] == "predicted"
+    goals = measured_on_gpu("throughput", "1.3b, ours: MFU", folder=folder)
+    assert (goals.head[2], goals.rows[0][2]) == ("wanted", "0.5")
+    both = measured_on_gpu("throughput", "1.3b", folder=folder)
+    assert both.head[2] == "predicted"
+    assert [row[2] for row in both.rows] == ["60,000 tokens/s", "0.5 (wanted)"]
+
+
 def test_what_is_not_there_is_said(folder):
     told = measured_on_gpu("fp8", folder=folder)
     assert not told.rows

@@ -144,6 +144,15 @@ def test_what_an_exercise_or_a_guess_asks_is_no_result(record):
     assert len(recorded_run(LESSON, write(rows=[{"cells": dict.fromkeys([*asking, cell], "x")}])).cells) == 1
 
 
+def test_a_table_of_another_record_is_no_result():
+    page = next(path for path in LESSONS if path.stem == "12_flops_and_mfu")
+    cells = json.loads(page.read_text("utf-8"))["cells"]
+    tables = {cell["id"] for cell in cells if "show.measured_on_gpu(" in "".join(cell["source"])}
+    printed, left_out = _printed(page)
+    assert tables
+    assert tables <= left_out - set(printed)
+
+
 def test_a_broken_run_says_why(record):
     write, _ = record
     path = write(status="failed", why="TimeoutError: it had not ended after 150 s", rows=[])

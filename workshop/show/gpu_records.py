@@ -10,6 +10,7 @@ have a record. What `make gpu` measures on another card than the workshop's own 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from workshop.facts.tree import ROOT
 
 RECORDS = ROOT / "data" / "measurements" / "gpu"
 STAGES = ("device", "throughput", "fp8", "memory", "around", "kernels", "quantized", "serving")
+# Lines whose second number is a goal, set before the run. In every other line it is a prediction.
+_GOAL = re.compile(r"MFU|(median|worst) error, .*|.*, times bf16")
 _UNITS = {"B": (1e9, "GB"), "B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 
 
@@ -30,7 +33,10 @@ def cards(stage: str, folder: Path = RECORDS) -> dict[str, Path]:
 
 
 def measured_on_gpu(stage: str, *words: str, device: str | None = None, folder: Path = RECORDS) -> Table:
-    """Lines of a stage's record: measured, predicted (of a target: what is wanted), and their ratio.
+    """Lines of a stage's record: measured, predicted, and their ratio.
+
+    Some lines have a goal in place of a prediction, such as an MFU: their column is called "wanted". Where a
+    table has lines of both kinds, "(wanted)" stands behind each goal.
 
     Args:
         stage: which record, one of `STAGES`.
@@ -46,8 +52,8 @@ def measured_on_gpu(stage: str, *words: str, device: str | None = None, folder: 
     """
     check_choice("stage", stage, STAGES)
     there = cards(stage, folder)
-    head = ("", "measured", "predicted, or wanted", "ratio")
     if not there:
+        head = ("", "measured", "predicted", "ratio")
         return Table(head, [], "On a GPU this has not been measured yet: `make gpu` does.")
     check_choice("device", device := device or next(iter(there)), there)
     path = there[device]
@@ -57,8 +63,11 @@ def measured_on_gpu(stage: str, *words: str, device: str | None = None, folder: 
     if words and not lines:
         raise ValueError(f"no line of {path.name} has {' or '.join(words)!r} in its name: {'; '.join(every)}")
     parts = {part for part, _ in lines.values()}
+    kinds = {bool(_GOAL.fullmatch(line["what"])) for _, line in lines.values() if line["predicted"]}
+    head = ("", "measured", "wanted" if kinds == {True} else "predicted", "ratio")
     rows = [
-        (line["what"] if len(parts) == 1 else name, *_numbers(line)) for name, (part, line) in lines.items()
+        (line["what"] if len(parts) == 1 else name, *_numbers(line, mark=len(kinds) == 2))
+        for name, (part, line) in lines.items()
     ]
     keep = slice(None) if any(row[3] for row in rows) else slice(2)
     caption, note = _about(record, parts)
@@ -90,11 +99,13 @@ def _measured(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield part, line
 
 
-def _numbers(line: dict[str, Any]) -> tuple[str, str, str]:
+def _numbers(line: dict[str, Any], mark: bool) -> tuple[str, str, str]:
+    """What was measured, what was predicted or wanted, and their ratio. mark: say which of them are goals."""
     measured, predicted, unit = line["measured"], line["predicted"], line["unit"]
     if not predicted:
         return number(measured, unit), "", ""
-    return number(measured, unit), number(predicted, unit), f"{measured / predicted:.2f}"
+    goal = " (wanted)" if mark and _GOAL.fullmatch(line["what"]) else ""
+    return number(measured, unit), number(predicted, unit) + goal, f"{measured / predicted:.2f}"
 
 
 def number(value: float | None, unit: str) -> str:

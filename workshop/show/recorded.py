@@ -6,7 +6,8 @@ One line where there is no record yet. Where there is one: device, date, whether
 lines that a cell printed differently there, in two columns. The line that says where ranks are is no
 difference (the sentence says if they were on that machine's CPU), nor are a library's warnings. Where other
 lessons ran beside it, times are those of a crowded GPU: cells that tell times are left out. So is a cell
-whose code has been rewritten since (a comment is no code). Who runs `make gpu` on another card sees a
+whose code has been rewritten since (a comment is no code), and one that shows another record of `make gpu`,
+which is the same on every machine. Who runs `make gpu` on another card sees a
 sentence of that run too.
 """
 
@@ -44,6 +45,7 @@ _NOT_PYTHON = ("%%sbatch", "%%bash", "%%sh", "%%writefile", "%%html")  # magics 
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
 NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
+_OTHER_RECORD = "show.measured_on_gpu("  # a cell with this call shows numbers that this run did not make
 MACHINE = "this-machine"  # tag of a cell that tells of the machine itself, as the doctor does
 
 
@@ -243,8 +245,8 @@ def _shows_this(cell: dict[str, Any]) -> bool:
 def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
     """What the cells of a stored page print, by their ids; and the ids of those that tell of no run.
 
-    These are the cell that shows this, those that tell of the machine itself, and exercises and guesses: what
-    those print is our words.
+    These are the cell that shows this, those that tell of the machine itself or show another record, and
+    exercises and guesses: what those print is our words.
     """
     cells, left_out = {}, set()
     for cell in json.loads(page.read_text("utf-8"))["cells"]:
@@ -253,11 +255,12 @@ def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
             shown = output.get("data", {}).get("text/plain")
             parts.append("".join(output.get("text", "")) if shown is None else "".join(shown) + "\n")
         of_machine = MACHINE in cell["metadata"].get("tags", ())
-        asks = "".join(cell["source"]).startswith(("%%exercise", "%%guess"))
-        if _shows_this(cell) or of_machine or asks:
+        code = "".join(cell["source"])
+        asks = code.startswith(("%%exercise", "%%guess"))
+        if _shows_this(cell) or of_machine or asks or _OTHER_RECORD in code:
             left_out.add(cell.get("id", ""))
         else:
-            cells[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))
+            cells[cell.get("id", "")] = _Cell("".join(parts), code_digest(code))
     return cells, left_out
 
 
