@@ -24,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import torch
@@ -115,8 +116,11 @@ calls = {}  # number of ranks -> seconds per call, seconds per sequence
 for ranks, (one, four) in {1: trial[0].alone, RANKS: trial[0].shared}.items():
     each = max((four - one) / 3, 1e-6)
     calls[ranks] = max(one - each, 1e-6), each
-    print(f"{ranks} rank(s): {1e3 * calls[ranks][0]:.1f} ms per call plus", end=" ")
-    print(f"{1e3 * each:.2f} ms per sequence")
+rows = [
+    (f"{ranks}", f"{1e3 * call:.1f} ms", f"{1e3 * each:.2f} ms")
+    for ranks, (call, each) in calls.items()
+]
+Table(("ranks", "each call", "plus, for each sequence"), rows)
 
 # %%
 # %ranks stop
@@ -222,7 +226,8 @@ def choices_picture(width, margin):
     axis.axvline(CAP / 1e6 / (1 + margin), color="#D55E00", linestyle=":")
     axis.invert_yaxis()
     axis.set_xlabel("MB that a rank holds at most")
-    axis.set_title(f"width {width}: {said[:80]}", fontsize=9)
+    title = textwrap.fill(f"width {width}: {said}", 74)
+    axis.set_title(title, fontsize=9, loc="left")
     return Picture(figure, f"width {width}, margin {margin:.0%}: {said}")
 
 
@@ -247,7 +252,8 @@ for gpus in (512, 1_024, 2_048):
     for found in proposals[:2]:
         cut = found.run.layout
         on_paper.append({
-            "name": f"{gpus:,} GPUs, tensor {cut.tensor} x pipeline {cut.pipeline}",
+            "name": f"{gpus:,} GPUs, tensor {cut.tensor} x pipeline {cut.pipeline}, "
+            f"recompute {cut.recompute}",
             "ranks": gpus,
             "bytes": found.memory_bytes,
             "seconds": 15e12 / found.tokens_per_second,
@@ -750,8 +756,8 @@ for step, loss, _ in lines:
     starts[-1][1].append(float(loss))
 assert [before for before, _ in starts] == [0, saved, 38 - 38 % EVERY]
 figure, axis = new_figure(7.0, 2.8)
-gray = {"color": "#BBBBBB", "linewidth": 12, "label": "no break"}
-axis.plot(list(unbroken), list(unbroken.values()), **gray)
+gray = {"color": "#BBBBBB", "linewidth": 12, "solid_capstyle": "butt"}
+axis.plot(list(unbroken), list(unbroken.values()), label="no break", **gray)
 for number, (before, losses) in enumerate(starts):
     steps = range(before + 1, before + 1 + len(losses))
     look = {"color": rank_colour(number), "marker": "o", "markersize": 9 - 3 * number}
@@ -992,45 +998,41 @@ def row_of(stage, wanted, three):
 
 
 wanted = {
-    "plan": ("ranks", f"under {CAP / 1e6:.1f} MB"),
-    "time": ("seconds", f"at most {DEADLINE:.0f}"),
-    "margin": ("without a margin", f"under {CAP / 1e6:.1f} MB"),
-    "among 512": ("share of rank 0 of 512", "1 (fair)"),
-    "lost steps": ("lost steps", f"at most {EVERY}"),
-    "healed": ("equal to the unbroken run", "yes"),
+    "plan": ("ranks of the plan", "the cheapest"),
+    "time": ("training", f"at most {DEADLINE:.0f} s"),
+    "margin": (f"{CAP / 1e6:.1f} MB, planned without a margin", "fits"),
+    "among 512": ("rank 0 of 512, times a fair share", "1"),
+    "lost steps": ("steps lost by the first death", f"at most {EVERY}"),
+    "healed": ("healed and unbroken run are equal in", "bits"),
     "4 bits": ("loss with 4 bits", f"near {losses[32]:.3f}"),
-    "positions": ("gain of the cache", "above 1"),
+    "positions": ("positions without a cache, by those with it", "above 1"),
 }
 assert set(card) == set(wanted)
 rows = [row_of(*wanted[name], card[name]) for name in wanted]
 Table(("stage", "wanted", "guessed", "predicted", "happened"), rows)
 
 # %% [markdown]
-# The next table shows what it cost. The lines that are easily left out are those about work that was paid for twice. The first two prices are those
-# of the steps alone. The last one is that of a whole command, with its two starts of Python on every rank.
+# The next table shows what it cost. The lines that are easily left out are those about work that was paid for twice. The
+# first two lines count the steps alone. The third is a whole command, with its two starts of Python on every rank, and the
+# last is the part of it in which no step was computed.
 
 # %%
 computed_steps = sum(len(losses) for _, losses in starts)
 twice = computed_steps - STEPS
 a_step = (clock[STEPS] - clock[1]) / (STEPS - 1)  # of the unbroken run, with saves
 healed = computed_steps - 27  # steps of the command that healed the run
-price = {}
-for what, seconds in (
-    ("steps without a break", STEPS * a_step),
-    ("steps with two deaths", computed_steps * a_step),
-    ("the command that healed it", healing),
-):
-    price[what] = f"{RANKS * seconds / 3600 * PRICE:.4f}"
+costs = [
+    ("the steps without a break", f"{STEPS}", STEPS * a_step),
+    ("computed twice", f"{twice}", twice * a_step),
+    ("the command that healed it", f"{healed}", healing),
+    ("of that, not in steps", "-", max(healing - healed * a_step, 0)),
+]
 rows = [
-    ["the steps without a break", f"{STEPS} steps", f"{STEPS * a_step:.1f} s"],
-    ["computed twice", f"{twice} steps", f"{twice * a_step:.1f} s"],
-    ["the command that healed it", f"{healed} steps", f"{healing:.1f} s"],
-    ["of that, not in steps", "", f"{max(healing - healed * a_step, 0):.1f} s"],
-    *([f"price of {what}", "", each] for what, each in price.items()),
+    (what, steps, f"{seconds:.1f} s", f"{RANKS * seconds / 3600 * PRICE:.4f}")
+    for what, steps, seconds in costs
 ]
 assert twice == 27 % EVERY + 38 % EVERY
-head = f"cost, at {PRICE:.2f} per rank and hour"
-Table((head, "steps", "seconds, or your currency"), rows)
+Table(("", "steps", "time", f"price, at {PRICE:.2f} per rank and hour"), rows)
 
 # %% [markdown]
 # Two deaths cost 15 steps of 48, because the saves were far apart for such a short run. The other cost is easy to forget: each of the command's two

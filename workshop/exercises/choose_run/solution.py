@@ -1,3 +1,6 @@
+from workshop.facts.units import format_bytes, format_seconds
+
+
 def choose_run(
     candidates: list[dict],
     cap: float,
@@ -11,9 +14,10 @@ def choose_run(
     if not possible:
         fewest = min(c["bytes"] for c in candidates)
         fastest = min(c["seconds"] for c in candidates)
+        fewest, cap = (format_bytes(size, binary=False) for size in (fewest, cap))
         raise ValueError(
             f"no candidate is possible with a margin of {margin:.0%}: the smallest takes "
-            f"{fewest:,.0f} bytes (cap {cap:,.0f}), the fastest {fastest:,.0f} s "
-            f"(deadline {deadline:,.0f})"
+            f"{fewest} (cap {cap}), the fastest {format_seconds(fastest)} "
+            f"(deadline {format_seconds(deadline)})"
         )
     return min(possible, key=lambda c: c["ranks"] * c["seconds"])
