@@ -52,7 +52,8 @@ def size_of(width):
     return sum(weight.numel() for weight in fresh(width, 0).parameters())
 
 
-print({width: f"{size_of(width):,} parameters" for width in (8, 16)})
+for width in (8, 16):
+    print(f"width {width}: {size_of(width):,} parameters")
 
 # %% [markdown]
 # ## What is a bit of knowledge?
@@ -310,16 +311,21 @@ def mean(values):
     return sum(values) / len(values)
 
 
+offers, rows = SETTINGS[1][1], []
 for width, found in held.items():
-    per_parameter = {offered: round(mean(bits), 2) for offered, bits in found.items()}
     most = max(mean(bits) for bits in found.values()) * size_of(width)
-    print(f"{size_of(width):,} parameters: bits known per parameter, by bits offered:")
-    print(f"  {per_parameter}; most held: {most:,.0f} bits")
+    bits = [f"{mean(found[some]):.2f}" if some in found else "-" for some in offers]
+    rows.append((f"{size_of(width):,}", *bits, f"{most:,.0f}"))
     assert min(found[0.5]) > 0.45
     assert min(found[1]) > 0.8
     assert 1.1 < min(found[4]) < max(found[4]) < 1.5
 assert abs(mean(held[16][4]) / mean(held[8][4]) - 1) < 0.2  # per parameter: about equal
 assert abs(mean(held[8][8]) / mean(held[8][4]) - 1) < 0.1  # no more than if offered 4
+head = "parameters", *(f"{offered:g} offered" for offered in offers)
+about = "Bits known per parameter, by bits offered per parameter, after 40 exposures"
+Table((*head, "most bits in all"), rows, about)
+
+# %%
 beside("held", measured=mean(held[8][8]))
 
 # %%
@@ -358,7 +364,7 @@ for rank in (0, 1):
     by_exposures |= dict(read[rank]["found"])
 by_exposures = dict(sorted(by_exposures.items()))
 for times, bits in by_exposures.items():
-    print(f"{times:>3} exposures: {mean(bits):.2f} bits per parameter")
+    print(f"{times:>3} exposures: {mean(bits):.2f} bits known per parameter")
 rising = [mean(bits) for bits in by_exposures.values()]
 assert all(later > 1.05 * earlier for earlier, later in pairwise(rising))
 assert rising[-1] / rising[-2] < rising[1] / rising[0]  # growth slows down
@@ -436,14 +442,19 @@ for name, offered in (("full", 4), ("has room", 0.5)):
             losses = losses_of(model, used, rows)
         left[name, bits] = [bits_known(one, WORDS) / size_of(8) for one in losses]
 share = {key: mean(bits) / mean(left[key[0], 32]) for key, bits in left.items()}
-print("bits per weight: share kept")
-for name in ("full", "has room"):
-    print(f"{name:<8}", {b: f"{share[name, b]:.0%}" for b in (32, 8, 6, 5, 4, 3)})
+kinds = "full", "has room"
+rows = [
+    (f"{bits}", *(f"{share[name, bits]:.0%}" for name in kinds))
+    for bits in (32, 8, 6, 5, 4, 3)
+]
 assert share["full", 8] > 0.97
 assert share["full", 6] > 0.85
 assert 0.2 < share["full", 4] < 0.75
 assert share["full", 3] < share["full", 4] < share["full", 5] < share["full", 6]
 assert share["has room", 4] > share["full", 4] + 0.2
+Table(("bits per weight", *kinds), rows, "Share of the bits that is kept")
+
+# %%
 beside("left_in_int4", predicted=0.7 / 2, measured=share["full", 4])
 
 # %% [markdown]
