@@ -304,7 +304,13 @@ assert 1.05 < counted / gpus_for_deadline(params, 15e12, 180, sheet, 0.45) < 1.1
 # The planner predicts a step's time for every layout on 1,024 H100s, with 1,024 sequences of 4,096 tokens per step. It drops the layouts that do not
 # fit, and gives reasons for the best.
 #
-# **Predict:** will it use tensor parallelism 8, as the rule of `37` says? Will it shard the weights (ZeRO-3)?
+# **Predict:** will the first line of its list use tensor parallelism 8, as the rule of `37` says? And how much will it
+# shard over the data axis: only the optimizer's state (ZeRO-1), or the weights as well (ZeRO-3)?
+
+# %%
+# %%guess first_line --choices 8-and-ZeRO-1,8-and-ZeRO-3,4-and-ZeRO-1,4-and-ZeRO-3
+# Tensor parallelism and ZeRO stage of the planner's first line
+...
 
 # %%
 from workshop.predict.plan import Search, SearchSpace, plan
@@ -321,6 +327,9 @@ cuts = [(cut.tensor, cut.pipeline, cut.zero) for cut in cuts]
 assert cuts[0] == (8, 1, 3)
 assert cuts[3] == (8, 2, 1)
 show.plan_table(planned)
+
+# %%
+beside("first_line", calculated="{0}-and-ZeRO-{2}".format(*cuts[0]))
 
 # %% [markdown]
 # The first line uses tensor parallelism 8, as the rule says. It shards the weights, but the fourth line does not. With eight-way tensor parallelism
@@ -377,8 +386,8 @@ print(
     f"a step of {BATCH * SEQ_LEN / 1e6:.1f}M tokens"
 )
 print(
-    f"MFU {best.mfu:.1%}: {days:.0f} days without a failure; at "
-    "half the peak 144 was said (and no attention)"
+    f"MFU {best.mfu:.1%}: {days:.0f} days without a failure "
+    "(the lecture: 144, at half the peak and without attention)"
 )
 assert memory.fits
 assert 160 < days < 176
@@ -425,7 +434,7 @@ failures = Failures(restart_seconds=600)
 for number in (8, 1_024, 16_384):
     print(
         f"{number:>6,} GPUs: a failure every "
-        f"{failures.seconds_between(number) / 3600:8.1f} hours"
+        f"{failures.seconds_between(number) / 3600:7,.1f} hours"
     )
 between = failures.seconds_between(1_024)
 print(f"in {days:.0f} days on 1,024: {days * 86_400 / between:.0f} failures")
@@ -533,20 +542,23 @@ print(
     f"by the rule, for the same FLOPs: {rule.params / 1e9:.0f}B on "
     f"{rule.tokens / 1e12:.1f}T tokens"
 )
-share = {}
+share, rows = {}, {number: [] for number in (60, 70, 100, 150)}
 for name, fit in (("Hoffmann", HOFFMANN), ("Besiroglu", BESIROGLU)):
     loss = fitted_loss(70e9, TOKENS, fit)
     by_rule = fitted_loss(rule.params, rule.tokens, fit)
-    print(f"\n{name} et al.'s fit: loss {loss:.3f} for 70B on 15T")
-    print(f"  {by_rule:.3f} by the rule; models of the same loss {loss:.3f}:")
-    for number in (60, 70, 100, 150):
+    print(
+        f"{name} et al.'s fit: loss {loss:.3f} for 70B on 15T, {by_rule:.3f} by the rule"
+    )
+    for number, row in rows.items():
         needed = tokens_for_loss(1e9 * number, loss, fit)
         share[name, number] = 1e9 * number * needed / (70e9 * TOKENS)
-        print(
-            f"  {number:3}B on {needed / 1e12:4.1f}T tokens: "
-            f"{share[name, number]:4.0%} of the training, {number / 70:4.0%} of the use"
-        )
+        row += [f"{needed / 1e12:.1f}", f"{share[name, number]:.0%}"]
     share[name, "rule"] = by_rule - loss
+names, kinds = ("Hoffmann", "Besiroglu"), ("tokens (trillions)", "training")
+head = [f"{name}: {kind}" for name in names for kind in kinds]
+lines = [(f"{size}B", *row, f"{size / 70:.0%}") for size, row in rows.items()]
+about = "Models with the loss of 70B on 15T; their cost in percent of that model's"
+Table(("model", *head, "use"), lines, about)
 
 # %% [markdown]
 # The first fit is that of Hoffmann et al. themselves. Besiroglu et al. (2024) found an error in it, and fitted the same runs again. **The two fits
@@ -560,7 +572,8 @@ for name, fit in (("Hoffmann", HOFFMANN), ("Besiroglu", BESIROGLU)):
     loss = fitted_loss(70e9, TOKENS, fit)
     large = (150e9, tokens_for_loss(150e9, loss, fit))
     paid = served_to_break_even((70e9, TOKENS), large)
-    print(f"{name:<9} 70B, not 150B: paid back after {paid / 1e12:.0f}T tokens of use")
+    when = f"after {paid / 1e12:.0f}T tokens of use" if paid > 0 else "at once"
+    print(f"{name:<9} 70B instead of 150B: paid back {when}")
 assert share["Hoffmann", "rule"] > 0 > share["Besiroglu", "rule"]
 assert all(0.96 < share["Hoffmann", size] < 1.05 for size in (60, 70, 100, 150))
 assert 0.57 < share["Besiroglu", 150] < 0.62
@@ -569,8 +582,9 @@ assert share["Besiroglu", 60] > 1.25
 
 # %% [markdown]
 # One thing does not depend on the fit, and it is what counts if the model will be used a lot: **every use of the smaller model is cheaper**. By the
-# second fit, Llama's long training is expensive, and it is paid back only after about as many tokens of use as it was trained on. (Both fits are from
-# models of up to 16 billion parameters. Use them only to compare models of similar size.)
+# second fit, Llama's long training is expensive, and it is paid back only after about as many tokens of use as it was trained on. By the first, it costs
+# no more than the training of the larger model, so there is nothing to pay back. (Both fits are from models of up to 16 billion parameters. Use them
+# only to compare models of similar size.)
 #
 # ## What if?
 #
@@ -632,7 +646,7 @@ Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), 
 # gradients **once per step** (ZeRO-1). Our engine is FSDP2, which keeps whole weights between forward and backward (`zero=2`). Does this matter? (We
 # rehearse four of the step's 16 micro-batches; the program does the same with each.)
 #
-# **Predict:** which axis will send the most beyond the plan, and how many times as much?
+# **Predict:** how many times as much as planned will our engine send along the axis that shards the state?
 
 # %%
 # %%guess more_traffic
@@ -660,8 +674,8 @@ def ours(accumulation):
 
 
 RANK = 1_000
-stage = layout.coordinates(RANK)["pipeline"]
-print(f"rank {RANK}: {layout.coordinates(RANK)}")
+places = layout.coordinates(RANK)
+print(f"rank {RANK:,}:", ", ".join(f"{axis} {place}" for axis, place in places.items()))
 cut = [
     layout.tensor,
     layout.pipeline,
@@ -670,6 +684,7 @@ cut = [
     best.run.accumulation,
 ]
 assert cut == [4, 4, 4, 64, 16]
+stage = places["pipeline"]
 
 # %%
 # %%rehearse -n 1024 --rank 1000 --steps 1 --into rank_1000
@@ -716,13 +731,10 @@ found, paper = show.wire_bytes_by_axis(in_a_quarter), show.wire_bytes_by_axis(on
 quarter, whole_step = (
     predict_traffic(ours(count)).on_stage(stage).by_axis() for count in (4, 16)
 )
-print("              four micro-batches            a step")
-print("              rehearsed   closed form       closed form   planned")
+rows = []
 for axis, size in quarter.items():
-    print(
-        f"{axis:<9} {found[axis] / 1e9:10.2f} GB {size / 1e9:10.2f} GB   "
-        f"{whole_step[axis] / 1e9:12.2f} GB {paper[axis] / 1e9:6.2f} GB"
-    )
+    sizes = found[axis], size, whole_step[axis], paper[axis]
+    rows.append((axis, *(f"{one / 1e9:.2f} GB" for one in sizes)))
     if axis == "shard":
         assert 0 < found[axis] / size - 1 < 0.02
     else:
@@ -734,6 +746,8 @@ print(
     f"the planned step takes {best.seconds:.1f} s"
 )
 assert seconds > best.seconds
+head = "4 micro-batches: rehearsed", "closed form", "16 (a step): closed form"
+Table(("axis", *head, "planned"), rows)
 
 # %%
 more = whole_step["shard"] / paper["shard"]
