@@ -149,7 +149,7 @@ for name, kind in (("short", short), ("long", long)):
     slow = torch.tensor([slowly(reference, text) for text in kind(asked)])
     torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
     assert -1.5 < slow.mean() < -0.4
-    print(f"{name}: {[round(x, 2) for x in fast.tolist()]}", end="; ")
+    print(f"{name}:", ", ".join(f"{x:.2f}" for x in fast.tolist()), end="; ")
     print("the slow method gives the same")
 
 # %% [markdown]
@@ -367,7 +367,8 @@ beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long
 # ## What the loss does not see
 #
 # The prediction was right for each beta, but that is not the whole story. Suppose now that all ten judges choose the long answer. The loss then has
-# no minimum, and the margin grows for as long as we train. **Guess:** how likely is the long answer after this training, compared with the
+# no minimum, and the margin grows for as long as we train. We also measure how far the model goes: the **KL** divergence from the reference is the mean
+# of log p(model) - log p(reference) over the model's own answers. It is 0 for the reference itself. **Guess:** how likely is the long answer after this training, compared with the
 # reference?
 
 # %%
@@ -389,10 +390,13 @@ def all_ten(keep):
 
 
 models, plain = all_ten(keep=0.0)
-print("log odds added:      ", seeds(plain, "added"))
-print("log p of long moved: ", seeds(plain, "long moved", "+.2f"))
-print("neither of the two:  ", seeds(plain, "neither", ".0%"))
-print("KL:                  ", seeds(plain, "kl"))
+rows = [
+    ("log odds added", *(f"{run['added']:.2f}" for run in plain)),
+    ("change of log p, long answer", *(f"{run['long moved']:+.2f}" for run in plain)),
+    ("answers that are neither", *(f"{run['neither']:.0%}" for run in plain)),
+    ("KL", *(f"{run['kl']:.2f}" for run in plain)),
+]
+Table(("all judges like the long answer", "one start", "another start"), rows)
 
 # %%
 fell = sum(run["long moved"] for run in plain) / len(plain)
@@ -405,9 +409,8 @@ beside("long_is", measured="less-likely" if fell < 0 else "likelier")
 
 # %% [markdown]
 # **Both answers became less likely; the chosen one only fell less.** The loss sees only the difference between the two. When both fall, their
-# probability goes to texts that are in no pair, and most answers are now neither of the two. Neither the loss nor the margin shows this, but the
-# **KL** divergence does. It measures how far the model is from the reference, as the mean of log p(model) - log p(reference) over the model's own
-# answers. Read what the model writes:
+# probability goes to texts that are in no pair, and most answers are now neither of the two. Neither the loss nor the margin shows this, but the KL
+# does: it is far above that of a model that writes the long answers and nothing else. Read what the model writes:
 
 # %%
 asked = questions(6, torch.Generator().manual_seed(5))
@@ -555,11 +558,11 @@ measured = {
     "DPO, reference computed before": held([policy]),
     "DPO with LoRA": held([with_adapter]),
 }
+rows = []
 for name, value in measured.items():
-    print(
-        f"{name:<31} predicted {expected[name] / 1e6:5.1f} MB, held {value / 1e6:5.1f}"
-    )
+    rows.append((name, f"{expected[name] / 1e6:.1f} MB", f"{value / 1e6:.1f} MB"))
     assert abs(value / expected[name] - 1) < 0.02
+Table(("", "predicted", "held"), rows)
 
 # %%
 ppo, adapters = "PPO: four models", "DPO with LoRA"
