@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from workshop import show
 from workshop.assets import language_model, questions, text
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.process.quiet import quietly
 
 with quietly():  # hides what peft prints while it loads
@@ -287,23 +288,25 @@ def apart(one, other):
     return ((one - other).norm() / other.norm()).item()
 
 
-off = {}
+off, rows = {}, []
 for name, batch in batches.items():
     began = time.perf_counter()
     loss, found = gradient(batch)
     seconds = time.perf_counter() - began
     wanted = found if name == "padded rows" else wanted
     off[name] = apart(found, wanted)
-    print(f"{name:<23} loss {loss:6.3f}, gradient off by {off[name]:.1e}", end="")
-    print(f", {batch['input_ids'].numel()} tokens, {seconds:.2f} s")
+    cost = f"{batch['input_ids'].numel()}", f"{seconds:.2f} s"
+    rows.append((name, f"{loss:.3f}", f"{off[name]:.1e}", *cost))
 assert max(off["packed by hand"], off["packed by transformers"]) < 1e-3
 assert min(off["blocks forgotten"], off["labels forgotten"]) > 0.05
+Table(("batch", "loss", "gradient off by", "tokens", "time"), rows)
 
 # %% [markdown]
 # The first three batches give the same training, and the packed rows save the cost of padding. The last two are wrong, but the loss that they print
-# is close to the right one. (All these losses are high, because we use only four of SmolLM2's layers.) (Rotary attention itself depends only on
-# differences of positions. The positions restart because the library reads the borders from them. If you or a data loader number the tokens of a row
-# without restarts, the borders are lost.)
+# is close to the right one. (All these losses are high, because we use only four of SmolLM2's layers.)
+#
+# Why do the positions have to restart? Rotary attention itself depends only on differences of positions, so it would not notice. But the library reads
+# the borders from them: if you or a data loader number the tokens of a row without restarts, the borders are lost.
 #
 # ## One mean over all ranks
 #
@@ -601,12 +604,11 @@ def teach(rate, lora, seed):
 # %%
 WAYS = {"full": (5e-4, False), "gentle-LoRA": (1e-3, True), "fast-LoRA": (3e-3, True)}
 runs = {way: [teach(*how, seed) for seed in (0, 1)] for way, how in WAYS.items()}
+rows = [("before", "-", f"{before[0]:,.1f}", f"{before[1]:.2f}", f"{before[2]:.1f}")]
 for way, found in runs.items():
     for right, old_answers, other, count, _ in found:
-        print(
-            f"{way:<12} {count:>10,} trained: perplexity of the right answers", end=" "
-        )
-        print(f"{right:5.1f}, old answers {old_answers:5.2f}, speech {other:.1f}")
+        numbers = f"{right:.1f}", f"{old_answers:.2f}", f"{other:.1f}"
+        rows.append((way, f"{count:,}", *numbers))
 full, gentle, fast = (list(zip(*found, strict=True)) for found in runs.values())
 assert max(gentle[0]) < before[0] / 1.5
 assert min(gentle[0]) > 3 * max(full[0])
@@ -617,6 +619,8 @@ assert min(*full[0], *fast[0]) > 1.2 * a_guess  # no better than a guess
 assert 40 < full[3][0] / fast[3][0] < 45
 assert min(fast[1]) > 1.2 * max(full[1])  # it forgot more than full did
 assert min(fast[2]) > 1.1 * max(full[2])
+head = "trained weights", "right answers", "old answers", "speech"
+Table(("two seeds each", *head), rows, "Perplexity")
 
 # %%
 old_of = {way: sum(one[1] for one in found) for way, found in runs.items()}
@@ -649,7 +653,7 @@ for way, found in runs.items():
 assert min(right_ends["full"], right_ends["fast-LoRA"]) > 0.9
 
 # %% [markdown]
-# One pass over 82 questions teaches the format: a kind, and then the end. Which kind it is takes more.
+# One pass over 82 questions teaches the format: a kind, and then the end. To learn *which* kind takes more.
 #
 # Next we put each of the three into the whole model. Each answers a question of the new job, and then an old question without the system line that
 # names the job.
@@ -704,7 +708,6 @@ assert "Paris" in said["gentle-LoRA"][1]
 from workshop import Adapter, Layout, Run, predict_memory
 from workshop.facts import catalogue
 from workshop.facts.stack import stack
-from workshop.facts.tabular import Table
 
 
 def peak_gib(model, cluster, adapter, fused=False, **how):
