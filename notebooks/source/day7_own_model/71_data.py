@@ -222,9 +222,13 @@ def chance(similarity, bands=14, rows=8):
     return 1 - (1 - similarity**rows) ** bands
 
 
+rows = []
 for similarity, share in measured.items():
-    print(f"{similarity:.2f}: predicted {chance(similarity):.2f}, found {share:.2f}")
+    numbers = similarity, chance(similarity), share
+    rows.append(tuple(f"{number:.2f}" for number in numbers))
     assert abs(share - chance(similarity)) < 4 * (0.25 / NUM_PAIRS) ** 0.5
+head = "similarity", "predicted", "measured"
+Table(head, rows, f"Share of {NUM_PAIRS} pairs that is found")
 
 # %%
 # The paper's own numbers, for 0.7, 0.75, 0.8 and 0.85: 56 %, 77 %, 92 % and 98.8 %.
@@ -533,7 +537,9 @@ for knows, times in (("nothing", 4), ("its rank", 2), ("its rank and its worker"
     read = Counter(i for rank in range(2) for i in streamed[rank][knows])
     streams[knows] = [read[i] for i in range(NUM_SAMPLES)]
     assert len(set(streams[knows])) == 1
-    print(f"it knows {knows}: each sample {streams[knows][0]}x, predicted {times}x")
+    print(
+        f"it knows {knows}: reads of each sample {streams[knows][0]}, predicted {times}"
+    )
     assert streams[knows][0] == times
 assert streamed[0]["nothing"] == streamed[1]["nothing"]
 beside("reads", predicted=2 * 2, measured=streams["nothing"][0])
