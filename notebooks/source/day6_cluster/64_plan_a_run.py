@@ -547,7 +547,8 @@ for name, fit in (("Hoffmann", HOFFMANN), ("Besiroglu", BESIROGLU)):
     loss = fitted_loss(70e9, TOKENS, fit)
     by_rule = fitted_loss(rule.params, rule.tokens, fit)
     print(
-        f"{name} et al.'s fit: loss {loss:.3f} for 70B on 15T, {by_rule:.3f} by the rule"
+        f"{name} et al.'s fit: loss {loss:.3f} for 70B on 15T,",
+        f"{by_rule:.3f} by the rule",
     )
     for number, row in rows.items():
         needed = tokens_for_loss(1e9 * number, loss, fit)
