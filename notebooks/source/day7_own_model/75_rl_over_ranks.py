@@ -216,16 +216,21 @@ def learn(age, loss_of, seed=0, steps=40):
 
 
 ratio = {age: learn(age, grpo_loss) for age in (0, 4, 16)}
+# At age 0 both losses have the same gradient, as the cell above has shown
 plain = {0: ratio[0]} | {age: learn(age, plain_loss) for age in (4, 16)}
 again = learn(16, grpo_loss, seed=1), learn(16, plain_loss, seed=1)
-print("with the ratio:   ", {age: f"{share:.2f}" for age, share in ratio.items()})
-print("without the ratio:", {age: f"{share:.2f}" for age, share in plain.items()})
-print(f"16 steps old, another seed: {again[0]:.2f} and {again[1]:.2f}")
+
+# %%
 assert min(ratio[0], ratio[4]) > before + 0.1
 assert ratio[4] > ratio[0] - 0.1
 assert min(ratio[16], again[0]) > before + 0.05
 assert (plain[16] + again[1]) / 2 < before
 assert plain[4] < ratio[4]
+runs = {"with the ratio": (*ratio.values(), again[0])}
+runs["without"] = (*plain.values(), again[1])
+rows = [(name, *(f"{one:.2f}" for one in shares)) for name, shares in runs.items()]
+head = "loss", "age 0", "up to 4", "up to 16", "up to 16, another seed"
+Table(head, rows, f"Share of right answers after 40 steps; before: {before:.2f}")
 
 # %%
 stands_it = "both" if plain[16] > before else "only-the-ratio"  # ratio: asserted above
@@ -237,7 +242,7 @@ show.learned_by_age({"with the ratio": ratio, "without": plain}, before)
 # %% [markdown]
 # The two losses differ only in r and its clip. Without them the model learns less from answers that are 4 steps old, and with answers that are up to
 # 16 steps old it ends up worse than before. The plain loss pushes a wrong answer down just as hard even if it has become unlikely in the meantime.
-# With r and the clip the model learns. An age of four steps costs little in such a short run: a few of a hundred answers at most. So nobody has to
+# With r and the clip the model learns. An age of four steps costs little in such a short run: fewer than ten of a hundred answers. So nobody has to
 # wait for the newest weights.
 #
 # **In practice r is not 1 even at age 0.** An inference engine such as vLLM writes the answers. It computes the same weights with other kernels and
@@ -387,13 +392,16 @@ report(done=done, ages=ages, sent=sent)
 # %%
 num_params = sum(p.numel() for p in model.parameters())
 texts_bytes = 32 * GROUP * (9 * 8 + 4 * 4)  # tokens in int64, log-probabilities in fp32
+rows = []
 for name, run in (("in turns", in_turns), ("at once", at_once)):
-    print(f"{name}: age of the oldest texts: {max(run[0]['ages'])} step(s)", end="; ")
-    print(f"weights {run[0]['sent']:,} B, texts {run[1]['sent']:,} B sent")
+    sent = [f"{run[r]['sent']:,} B" for r in (0, 1)]
+    rows.append((name, f"{max(run[0]['ages'])}", *sent))
     assert run[0]["sent"] == 12 * 4 * num_params
     assert run[1]["sent"] == 12 * texts_bytes
 assert set(in_turns[0]["ages"]) == {0}
 assert at_once[0]["ages"] == [0] + 11 * [1]
+head = "", "age of the oldest texts, in steps", "weights sent", "texts sent"
+Table(head, rows, "12 steps")
 
 # %% [markdown]
 # The ages are as intended: 0 in turns, 1 at once. (The first texts of the run at once have age 0, because the first weights wrote them.) The weights
@@ -435,21 +443,14 @@ show.two_jobs(
 
 # %%
 # %%ranks --into both
+from torch.nn.parallel import DistributedDataParallel
+
 draw, done = torch.Generator().manual_seed(7 + rank), []
 model, optimizer, batch, zero = begin(16)
-
-
-def average(parameter):
-    """As soon as a gradient is there, make it the mean of all ranks' gradients."""
-    dist.all_reduce(parameter.grad)
-    parameter.grad /= world_size
-
-
-for parameter in model.parameters():
-    parameter.register_post_accumulate_grad_hook(average)
+ddp = DistributedDataParallel(model)  # averages the gradients in backward
 for step in range(STEPS):
-    texts, then = timed("rollout", roll_out, model, 16, draw)
-    timed("train", train_step, model, optimizer, texts, then)
+    texts, then = timed("rollout", roll_out, model, 16, draw)  # nothing to send
+    timed("train", train_step, ddp, optimizer, texts, then)
 mine = parameters_to_vector(model.parameters()).detach()
 of_rank_0 = mine.clone()
 dist.broadcast(of_rank_0, 0)
@@ -460,7 +461,7 @@ assert all(both[r]["same"] for r in (0, 1))
 expected = {
     "in turns": (in_turns, rollout + training),
     "at once": (at_once, max(rollout, training)),
-    "both do both": (both, (rollout + training) / 2),
+    "each rank does both": (both, (rollout + training) / 2),
 }
 rows = [
     (name, f"{1e3 * seconds:.0f} ms", f"{1e3 * step_seconds(run):.0f} ms")
@@ -469,11 +470,10 @@ rows = [
 Table(("", "predicted from the two jobs", "a step, measured"), rows)
 
 # %% [markdown]
-# This page shows the times of one run, and yours may come in another order. The measured times also include the messages; the third way averages one
-# gradient after another. They also include anything else that runs on the machine. So the ratio of the two ways above can be far from the formula's.
-# It can fall below 1, where both ranks share too few cores and working at once is slower, and it can exceed even 2, the most that the formula allows.
-# By the formula, the third way is never slower than the second, because half of the sum is at most the longer job. **Splitting the ranks gains
-# nothing by itself.**
+# This page shows the times of one run, and yours may come in another order. The measured times also include the messages, and anything else that runs
+# on the machine. So the ratio of the two ways above can be far from the formula's. It can fall below 1, where both ranks share too few cores and working
+# at once is slower, and it can exceed even 2, the most that the formula allows. By the formula, the third way is never slower than the second, because
+# half of the sum is at most the longer job. **Splitting the ranks gains nothing by itself.**
 #
 # Why do large runs still do it? More GPUs make training faster, but they speed up a rollout only in part: its longest answer takes as long as
 # before, and all others wait for it. In large runs rollouts take more than 90 % of the time (Zhou et al., 2025, abstract). A server that writes also
