@@ -555,7 +555,7 @@ for dtype in FORMATS:
             zeros += ((back == 0) & (weights != 0)).sum().item()
         share = zeros / sum(weights.numel() for weights in state.values())
         name = str(dtype).removeprefix("torch.") + " scaled" * scaled
-        held = f"{name:<21} {dtype.itemsize} bytes a weight"
+        held = f"{name:<21} bytes a weight: {dtype.itemsize}"
         print(f"{held}, error {worst:7.3%}, {share:6.2%} became zero")
 
 # %% [markdown]
