@@ -365,7 +365,7 @@ beside("decode", calculated=100 * at_most)
 # Filled points, as in this device's panel, show what was measured.)
 #
 # To the left of the ridge, memory sets the **limit**: an operator that reads its numbers from memory cannot be faster than the slope. But an
-# operator can also be far below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of instructions, and
+# operator can also be below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of instructions, and
 # we counted eight FLOPs. A ReLU takes one instruction and is faster. A GPU has arithmetic to spare, so there a long kernel runs along the slope. A
 # short one can fall below it, because our clock also counts its start and the wait for its end. (On the H200, GELU, norm and the single token reached
 # half of the slope or less.) (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch
