@@ -587,7 +587,8 @@ for recompute in ("none", "full"):
         needs[recompute, seq_len] = predict_memory(one_h100(recompute, seq_len))
         if needs[recompute, seq_len].fits:
             longest[recompute] = seq_len
-print("longest sequence that fits:", longest)
+for recompute, length in longest.items():
+    print(f"recompute {recompute:<5} longest sequence that fits {length:>6,}")
 assert longest["full"] == 4 * longest["none"]
 
 # %%
@@ -748,6 +749,9 @@ assert far["rehearsal"][-2] < 0.01 < far["rehearsal"][-1] < 0.06
 
 
 # %%
+from workshop.facts.tabular import Table
+
+
 def two_batches(lengths):
     """Ten frozen layers and a small one that learns, on batches of so many rows."""
     import torch
@@ -762,14 +766,16 @@ def two_batches(lengths):
         optimizer.step()
 
 
-idle = {}
+idle, rows = {}, []
 for lengths in ((5_000, 5_000), (3_000, 5_000)):
     how = {"keywords": {"lengths": lengths}, "pretend_cuda": True}
     seen = rehearse(two_batches, 1, **how)
     idle[lengths] = seen.reserved_bytes - seen.peak_bytes
-    megabytes = f"allocated {seen.peak_bytes / 1e6:,.0f} MB"
-    print(f"{lengths}: {megabytes}, reserved {seen.reserved_bytes / 1e6:,.0f} MB")
+    both = seen.peak_bytes, seen.reserved_bytes
+    sizes_mb = [f"{size / 1e6:,.0f} MB" for size in both]
+    rows.append((f"{lengths[0]:,}, then {lengths[1]:,}", *sizes_mb))
 assert idle[3_000, 5_000] > idle[5_000, 5_000] + 80 * 2**20
+Table(("rows of the batches", "allocated", "reserved"), rows)
 
 # %% [markdown]
 # In the first case, the second batch of 5,000 rows reuses the blocks of the first batch. In the second case, the blocks for 3,000 rows are
