@@ -251,7 +251,7 @@ assert large["fp16"] > large["fp32"]
 # 0.1 % of the gradients become zero and none become infinite.
 
 # %%
-# %%guess good --unit powers
+# %%guess good
 # S can be 2^0, 2^1 and so on up to 2^40. How many of these 41 powers of two are good?
 ...
 
@@ -643,6 +643,8 @@ assert 0.55 < share < 0.8
 # %%
 import time
 
+from workshop.facts.tabular import Table
+
 size = 256 if device.type == "cpu" else 8_192
 
 
@@ -664,8 +666,9 @@ best = dict.fromkeys(formats, float("inf"))
 for _ in range(5):  # in turns; keep the best time of each
     for name, matrix in matrices.items():
         best[name] = min(best[name], multiply(matrix))
-print(f"a product of {size} x {size} on {device.type}, in multiples of fp32's time:")
-print({name: f"{seconds / best['fp32']:.2f}" for name, seconds in best.items()})
+rows = [(name, f"{seconds / best['fp32']:.2f}") for name, seconds in best.items()]
+head = ("format", "time, in multiples of fp32's")
+Table(head, rows, f"A product of {size:,} x {size:,}, on {device.type}")
 
 # %% [markdown]
 # A processor is fast at what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16 several times faster than fp32. Fewer CPUs
@@ -711,7 +714,8 @@ for recipe in ("fp32", "fsdp-bf16"):
     gib = predict_memory(run).peak_bytes / 2**30
     print(f"{recipe:<15} {gib:5.1f} GiB a GPU   {seconds[recipe]:5.2f} s a step")
 peaks = {name: h100.peak(name) / 1e12 for name in ("fp32", "tf32", "bf16")}
-print("H100, dense, TFLOP/s:", {name: f"{peak:.0f}" for name, peak in peaks.items()})
+listed = ", ".join(f"{name} {peak:.0f}" for name, peak in peaks.items())
+print(f"H100, dense, TFLOP/s: {listed}")
 slower = seconds["fp32"] / seconds["fsdp-bf16"]
 print(f"fp32 takes {slower:.1f} times as long")
 assert 8 < slower < 9 < peaks["bf16"] / peaks["fp32"]
