@@ -24,6 +24,7 @@ import torch
 
 from workshop import launch, show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 from workshop.process.quiet import quietly
@@ -462,10 +463,11 @@ for turn in range(25):  # in turns; keep the best time of each
         optimizer.step()
         wait()
         best_seconds[name] = min(best_seconds[name], time.perf_counter() - start)
-print({name: f"{1e3 * seconds:.2f} ms" for name, seconds in best_seconds.items()})
 assert best_seconds["fused"] < best_seconds["loop"]
 if device.type == "cpu":
     assert best_seconds["foreach"] > 0.7 * best_seconds["loop"], "no faster"
+rows = [(name, f"{1e3 * seconds:.2f} ms") for name, seconds in best_seconds.items()]
+Table(("AdamW", "one update"), rows)
 
 # %%
 beside("fused_times", measured=best_seconds["loop"] / best_seconds["fused"])
@@ -634,7 +636,7 @@ assert gigabytes["adamw"] > 6 * catalogue.device("H100").memory_bytes / 1e9
 # copy, 4 bytes (`13_memory_of_a_step`). Assume that the ranks share all of this evenly, and ignore the activations.
 
 # %%
-# %%guess gpus_8bit --unit GPUs
+# %%guess gpus_8bit
 # With AdamW in fp32, the weights, gradients, master copy and optimizer state of Llama
 # 3 70B need 14 H100s. How many H100s are needed with AdamW in 8 bits?
 ...
@@ -669,16 +671,18 @@ def draw(gpus, master):
 explore(draw, [Control("gpus", 4, range(1, 17)), Control("master", 4, (4, 0))])
 
 # %% tags=["nbval-check-output"]
-needed = {}
+needed, rows = {}, []
 for master in (4, 0):
     for name, state in sorted(gigabytes.items(), key=lambda item: -item[1]):
         needed[name, master] = math.ceil(((4 + master) * billions + state) / h100_gb)
-    row = {name: count for (name, of), count in needed.items() if of == master}
-    print(f"master copy of {master} bytes, H100s needed:", row)
+    counts = [count for (_, of), count in needed.items() if of == master]
+    rows.append((f"master copy of {master} bytes", *map(str, counts)))
 assert needed["adamw", 4] == 14
 assert 0.36 < 1 - (8 + blocks) / 16 < 0.38  # the share of all four that 8 bits save
 assert [name for name in gigabytes if needed[name, 4] <= 8] == ["adafactor"]
 assert needed["adamw-8bit", 0] <= 8 < needed["adamw", 0]
+names = [name for name, of in needed if of == 4]
+Table(("H100s needed", *names), rows)
 
 # %%
 beside("gpus_8bit", calculated=needed["adamw-8bit", 4])
