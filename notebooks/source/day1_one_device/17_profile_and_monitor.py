@@ -31,6 +31,7 @@ os.environ["KINETO_LOG_LEVEL"] = "6"  # otherwise PyTorch's profiler prints log 
 # %%
 import contextlib
 import math
+import textwrap
 import time
 from collections import Counter
 from dataclasses import replace
@@ -440,7 +441,7 @@ Picture(figure, words)
 # times their share of the FLOPs on this page. For each number that they move, they perform only a few operations (in `12_flops_and_mfu`: left of the
 # ridge). So never derive times from FLOPs. Measure them.
 #
-# How the time of these operators is divided between normalization and element-wise operators is a different matter. Compare the two, here and in the
+# How the time of these operators is divided between normalisation and element-wise operators is a different matter. Compare the two, here and in the
 # paper: their order is reversed. The paper measured another machine, a larger batch, and the kernels of PyTorch in 2020. This page cannot tell which
 # of these differences counts most, so do not carry such shares over to your machine either.
 #
@@ -535,12 +536,18 @@ assert after < 0.8 * before
 assert mended[0].seconds["data"] < 0.3 * phases["data"]
 waited, waits = (1e3 * case["communication"] for case in cases.values())
 print(f"communication: {waited:.1f} ms a step before, {waits:.1f} ms now")
+computing = [
+    1e3 * sum(case[name] for name in ("forward", "backward", "optimizer"))
+    for case in cases.values()
+]
+print("computing: {:.1f} ms a step before, {:.1f} ms now".format(*computing))
 beside("faster", measured=before / after)
 
 # %% [markdown]
-# On a quiet machine, the measurement lies between the two predictions. The lower one removes the data phase and leaves `communication` as
-# it was. The upper one assumes that all of `communication` was waiting for the slower rank, so that it disappears too. The line about
-# communication shows how much of it really did. The losses are the same, so the training is the same.
+# The lower prediction removes the data phase and leaves `communication` as it was. The upper one assumes that all of `communication` was
+# waiting for the slower rank, so that it disappears too. Both assume that the three phases that compute stay as they were. The last two
+# lines show what really happened. In most of our runs the computing became faster as well, so the measurement was above both predictions. We
+# changed one phase, and the others did not stay the same: that is why you measure again. The losses are the same, so the training is the same.
 #
 # PyTorch now computes for a larger share of the time:
 
@@ -570,7 +577,9 @@ print(f"without {bare:.1f} ms, with {profiled:.1f} ms: {profiled / bare:.2f} tim
 from workshop.measure.monitor_record import read_log
 
 assert list(read_log(folder / "slow.jsonl").samples) == monitor.samples
-print(*monitor.notes, f"a sample cost {1e3 * monitor.cost_seconds:.1f} ms of CPU time")
+for note in monitor.notes:
+    print(textwrap.fill(note, 88))
+print(f"a sample cost {1e3 * monitor.cost_seconds:.1f} ms of CPU time")
 monitor.summary()
 
 # %% [markdown]
