@@ -4,8 +4,8 @@
 all-reduces forward and two backward. All of them have biases: a column's bias goes with the column, a row's
 is added once, after the sum. DTensor does both. CoAtNet's table of relative positions has a row for each
 head, and goes with the heads. The rest stays whole on every rank: patches, positions, norms, classifier, and
-all of CoAtNet's convolutions. Those are most of its work, so a CoAtNet gains little from this plan:
-`predict.vision.ways` says how little before anybody tries.
+all of CoAtNet's convolutions. Every rank does those in full, so a CoAtNet gains less from this plan than a
+ViT: `predict.vision.ways` says how much before anybody tries.
 
 **Sharding.** Units are layers (`wrapping.units`, ``"layers"``): ViT's layers, CoAtNet's MBConv and attention
 blocks. Buffers (running means of batch norm) are not sharded: every rank keeps its own.

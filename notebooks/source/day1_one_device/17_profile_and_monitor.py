@@ -546,8 +546,9 @@ beside("faster", measured=before / after)
 # %% [markdown]
 # The lower prediction removes the data phase and leaves `communication` as it was. The upper one assumes that all of `communication` was
 # waiting for the slower rank, so that it disappears too. Both assume that the three phases that compute stay as they were. The last two
-# lines show what really happened. In most of our runs the computing became faster as well, so the measurement was above both predictions. We
-# changed one phase, and the others did not stay the same: that is why you measure again. The losses are the same, so the training is the same.
+# lines show what really happened. In the run on this page, the computing became faster as well, so the measurement is above both predictions.
+# (In four of our six runs it was above them, in two it lay between.) We changed one phase, and the others did not stay the same: that is why
+# you measure again. The losses are the same, so the training is the same.
 #
 # PyTorch now computes for a larger share of the time:
 

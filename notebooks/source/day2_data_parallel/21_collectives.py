@@ -487,9 +487,9 @@ beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 # Both predictions have the right shape: flat while $\alpha$ dominates, and rising in proportion to the size once $\beta$ does. In the second
 # prediction, the addition is the smaller part.
 #
-# On CPUs, as on this page, the prediction from the ping-pong is too low for large messages. The one from exchanges is higher, and closer over
-# all sizes, although single sizes may be off by a factor of two. The ping-pong leaves out what it costs to send and receive **at the same
-# time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
+# In the run on this page, the prediction from the ping-pong is too low for large messages. The one from exchanges is higher, and comes
+# closer there, although it can still be off by nearly a factor of two. (The times of another machine may compare differently.) The ping-pong
+# leaves out what it costs to send and receive **at the same time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
 # no wires: in both directions a message is a copy in memory, and the same few cores make all the copies. On GPUs the two predictions may
 # differ less. So measure a link in the way you will use it.
 #

@@ -682,8 +682,8 @@ beside("fresh", measured=round(sum(fresh_ones) / 3))
 # points below the whole network, with a twentieth of its weights. The mask and the first weights belong together.
 #
 # In the paper, fresh weights fall behind the whole network as soon as about 26.3 % are left, and tickets at about 2.9 %
-# (section 2, versions of 2018; the final version gives 21.1 % and 2.9 %). Our 5 % lies between the two: the fresh
-# weights have fallen behind, and the ticket nearly holds.
+# (section 2; another version of the paper gives 21.1 % in place of 26.3 %, one round of pruning later). Our 5 % lies
+# between the two: the fresh weights have fallen behind, and the ticket nearly holds.
 #
 # This is an insight, not a way to save anything: to *find* the ticket, we trained five times, first the whole network and then ever sparser ones,
 # each at the price of the whole. In larger networks, rewinding to step 0 fails, and rewinding to an early step works (`find_ticket(..., rewind=20)`;

@@ -575,6 +575,7 @@ for name, fit in (("Hoffmann", HOFFMANN), ("Besiroglu", BESIROGLU)):
     paid = served_to_break_even((70e9, TOKENS), large)
     when = f"after {paid / 1e12:.0f}T tokens of use" if paid > 0 else "at once"
     print(f"{name:<9} 70B instead of 150B: paid back {when}")
+    assert (paid > 0) == (name == "Besiroglu")
 assert share["Hoffmann", "rule"] > 0 > share["Besiroglu", "rule"]
 assert all(0.96 < share["Hoffmann", size] < 1.05 for size in (60, 70, 100, 150))
 assert 0.57 < share["Besiroglu", 150] < 0.62

@@ -368,8 +368,9 @@ beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long
 #
 # The prediction was right for each beta, but that is not the whole story. Suppose now that all ten judges choose the long answer. The loss then has
 # no minimum, and the margin grows for as long as we train. We also measure how far the model goes: the **KL** divergence from the reference is the mean
-# of log p(model) - log p(reference) over the model's own answers. It is 0 for the reference itself. **Guess:** how likely is the long answer after this training, compared with the
-# reference?
+# of log p(model) - log p(reference) over the model's own answers. It is 0 for the reference itself.
+#
+# **Guess:** how likely is the long answer after this training, compared with the reference?
 
 # %%
 # %%guess long_is --choices likelier,as-likely,less-likely

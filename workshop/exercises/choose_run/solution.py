@@ -14,10 +14,10 @@ def choose_run(
     if not possible:
         fewest = min(c["bytes"] for c in candidates)
         fastest = min(c["seconds"] for c in candidates)
-        fewest, cap = (format_bytes(size, binary=False) for size in (fewest, cap))
+        smallest, room = (format_bytes(size, binary=False) for size in (fewest, cap))
+        quickest, time = (format_seconds(seconds) for seconds in (fastest, deadline))
         raise ValueError(
             f"no candidate is possible with a margin of {margin:.0%}: the smallest takes "
-            f"{fewest} (cap {cap}), the fastest {format_seconds(fastest)} "
-            f"(deadline {format_seconds(deadline)})"
+            f"{smallest} (cap {room}), the fastest {quickest} (deadline {time})"
         )
     return min(possible, key=lambda c: c["ranks"] * c["seconds"])
