@@ -75,6 +75,7 @@ def passes(exercise, source):
     namespace = {}
     verdict = judge(exercise, source, namespace)
     assert (verdict.state, verdict.printed) == ("right", ""), verdict.message
+    assert "On a GPU it would fail" not in verdict.message
     for name in exercise.defines:
         function = namespace[name]
         if exercise.ranks:

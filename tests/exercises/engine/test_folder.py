@@ -59,7 +59,9 @@ def test_a_folder_is_read(tmp_path):
 def test_an_exercise_on_ranks_runs_its_check_with_what_it_defines(tmp_path):
     exercise = read_exercise(laid(tmp_path, 'ranks = 2\ndefines = ["save", "load"]\n' + RIGHT))
     assert exercise.check_program == (
-        "from workshop.exercises.twice.on_ranks import try_on_rank\ntry_on_rank(save, load)\n"
+        "from workshop.exercises.engine.cpu_tensors import check_followed\n"
+        "from workshop.exercises.twice.on_ranks import try_on_rank\n"
+        "check_followed(try_on_rank, save, load)\n"
     )
 
 

@@ -70,8 +70,9 @@ class Exercise:
         if self.ranks is None:
             return ""
         return (
+            "from workshop.exercises.engine.cpu_tensors import check_followed\n"
             f"from workshop.exercises.{self.name}.on_ranks import try_on_rank\n"
-            f"try_on_rank({', '.join(self.defines)})\n"
+            f"check_followed(try_on_rank, {', '.join(self.defines)})\n"
         )
 
     def _text(self, stem: str) -> str:

@@ -8,9 +8,10 @@ that dies, a hang, `exit()`: each is a wrong answer with a sentence. Only the st
 from __future__ import annotations
 
 import ast
+import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -126,7 +127,9 @@ def _judge_plain(
     try:
         run(exercise, source, namespace)
         _require(exercise, [name for name in exercise.defines if name in namespace], tree)
-        return Verdict("right", exercise.check(namespace))
+        followed = _followed(exercise, namespace)
+        saw = exercise.check({**namespace, **followed})
+        return _right(saw, _on_gpu(followed))
     except Wrong:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever the learner's code raises is an answer
@@ -150,8 +153,41 @@ def _judge_on_ranks(
         saw = exercise.check([_reported(result, rank) for rank in range(exercise.ranks)])
     except Wrong as wrong:
         return Verdict("wrong", str(wrong), result.text.strip("\n"))
-    namespace.update({name: RankFunction(exercise.name, name, source) for name in functions})
-    return Verdict("right", saw, result.text.strip("\n"))
+    verdict = _right(saw, *(result[rank].get("on_gpu") for rank in range(exercise.ranks)))
+    if verdict.state == "right":
+        namespace.update({name: RankFunction(exercise.name, name, source) for name in functions})
+    return replace(verdict, printed=result.text.strip("\n"))
+
+
+def _followed(exercise: Exercise, namespace: dict[str, Any]) -> dict[str, Any]:
+    """The functions to check; where the cell has loaded torch, with an eye on the devices of tensors."""
+    if "torch" not in sys.modules:
+        return {}
+    from workshop.exercises.engine.cpu_tensors import followed
+
+    return {name: followed(namespace[name]) for name in exercise.defines}
+
+
+def _on_gpu(followed: dict[str, Any]) -> dict[str, Any] | None:
+    if not followed:
+        return None
+    from workshop.exercises.engine.cpu_tensors import on_gpu
+
+    return on_gpu(followed.values())
+
+
+def _right(saw: str, *on_gpu: dict[str, Any] | None) -> Verdict:
+    """The verdict on an answer that is right on CPU tensors, on which checks run everywhere.
+
+    One that would fail on a GPU is told so. Where there is a GPU it is wrong: the lesson's next cells use it
+    there.
+    """
+    failing = next((one for one in on_gpu if one and one["words"]), None)
+    if failing is None:
+        return Verdict("right", saw)
+    if failing["here"]:
+        return Verdict("wrong", failing["words"])
+    return Verdict("right", f"{saw.rstrip('.')}. {failing['words']}")
 
 
 def _reported(result: Any, rank: int) -> dict[str, Any]:
