@@ -22,6 +22,7 @@
 # %load_ext workshop
 from workshop import show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
 
 # %% [markdown]
@@ -58,11 +59,14 @@ def part(which):
 (a, lse_a), (b, lse_b) = part(slice(0, 2)), part(slice(2, 6))
 lse = np.logaddexp(lse_a, lse_b)
 merged = a * np.exp(lse_a - lse) + b * np.exp(lse_b - lse)
-print(
-    f"merged {merged:.6f}   all keys at once {part(slice(0, 6))[0]:.6f}   "
-    f"plain mean {(a + b) / 2:.6f}"
-)
-assert np.isclose(merged, part(slice(0, 6))[0])
+at_once, _ = part(slice(0, 6))
+assert np.isclose(merged, at_once)
+outputs = {
+    "all keys at once": at_once,
+    "two parts, merged by their lse": merged,
+    "two parts, plain mean": (a + b) / 2,
+}
+Table(("", "output"), [(name, f"{x:.6f}") for name, x in outputs.items()])
 
 # %% [markdown]
 # ### Exercise: rotate the ring
@@ -182,9 +186,8 @@ attended = F.scaled_dot_product_attention(*heads, is_causal=True)
 by_hand = exchange(attended, BY_POSITIONS, BY_HEADS)
 torch.testing.assert_close(by_hand, mine_of(wanted))
 if rank == 0:
-    print(
-        f"{tuple(heads[0].shape)} between the exchanges, {tuple(by_hand.shape)} after"
-    )
+    for when, x in (("between the exchanges", heads[0]), ("after them", by_hand)):
+        print(f"{when}: {x.shape[1]} heads of {x.shape[2]} positions")
 
 # %% [markdown]
 # PyTorch can do this exchange for you. A `DTensor` is a tensor that knows how it is cut over the ranks, and its method `redistribute` changes
@@ -249,17 +252,18 @@ def context_bytes(
 # We apply your function to the attention of Llama 3 70B (64 query heads, 8 heads for keys and values, width 128) with 131,072 positions:
 
 # %% tags=["nbval-check-output"]
-print("ranks        ring     Ulysses")
+rows = []
 for n in (2, 4, 8, 16):
     by_ring = context_bytes("ring", 131_072, 64, 8, 128, n)
     # if there are too few key heads, they are copied so that each rank has one
     by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)
-    print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
+    rows.append((str(n), format_bytes(by_ring), format_bytes(by_ulysses)))
     assert (by_ring < by_ulysses) == (n <= 8)
 S, h = 131_072, 64 * 128  # as the paper counts: a key head for each query head
 for n in (2, 4, 8, 16):
     papers = 2 * 4 * S * h / n  # bf16
     assert context_bytes("ulysses", S, 64, 64, 128, n) == papers * (n - 1) / n
+Table(("ranks", "ring", "Ulysses"), rows, "sent by a rank in the forward of one layer")
 
 # %% [markdown]
 # With few key heads the ring is cheap at first. But nearly all keys and values pass every rank, however many ranks there are. With Ulysses,
@@ -318,12 +322,12 @@ for name, order in (
         )
     with measure(memory=False) as backward:
         out.backward(upward[:, :, mine])
-    found = [
+    pairs = [
         (out, wanted),
         *((part.grad, x.grad) for part, x in zip(parts, whole, strict=True)),
     ]
     errors = [
-        ((f - w[:, :, mine]).norm() / w[:, :, mine].norm()).item() for f, w in found
+        ((x - w[:, :, mine]).norm() / w[:, :, mine].norm()).item() for x, w in pairs
     ]
     sent = [sum(row.wire_bytes for row in way.traffic) for way in (forward, backward)]
     report(
@@ -341,16 +345,21 @@ dist.destroy_process_group()
 # ## Compare
 
 # %% tags=["nbval-check-output"]
-print("                       forward, predicted   measured   backward")
+rows = []
 for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
     # the ranks used fp32, which takes twice as many bytes as bf16
     wanted = 2 * context_bytes(name.split(",")[0], 256, 8, 4, 16, 4)
     forward, backward = ran[0][name]["sent"]
-    print(f"{name:<22} {wanted:>16,.0f} B {forward:>8,} B {backward:>8,} B")
+    rows.append((name, f"{wanted:,.0f} B", f"{forward:,} B", f"{backward:,} B"))
     assert forward == wanted
     assert backward == (2 if name.startswith("ring") else 1) * wanted
     assert all(ran[rank][name]["error"] < 1e-5 for rank in range(4))
-print("output and gradients of q, k, v are those of one process, to 1e-5")
+Table(
+    ("", "forward, predicted", "forward", "backward"),
+    rows,
+    "sent by a rank",
+    "Output and gradients of q, k, v are those of one process, to 1e-5.",
+)
 
 # %% [markdown]
 # The prediction is exact to the byte. The ring's backward sends twice as much as its forward: the keys and values once more, and their
@@ -366,9 +375,18 @@ print("output and gradients of q, k, v are those of one process, to 1e-5")
 show.causal_work({"contiguous": [0, 1, 2, 3], "zigzag": [0, 1, 2, 3, 3, 2, 1, 0]})
 
 # %% [markdown]
-# **Predict** the FLOPs of each rank in the forward. Count $4 \cdot$ heads $\cdot$ head_dim for each pair of a query and a key that is computed.
-# Our ring computes whole blocks, also those on the diagonal, and skips the blocks that are completely masked. (The picture counts only
-# the pairs that are not masked. So the busiest rank has 1.75 times the mean in the picture, and 1.60 times the mean below.)
+# **Predict:** the picture counts only the pairs that are not masked. But our ring computes whole blocks, also those on the diagonal, and skips
+# only the blocks that are completely masked. Does that make the work of the ranks more even, or less?
+
+# %%
+# %%guess busiest --unit times
+# Four ranks, positions dealt out in order, whole blocks: how many times the mean of
+# all ranks does the busiest rank compute?
+...
+
+# %% [markdown]
+# The next cell predicts the FLOPs of each rank in the forward, and compares them with those that were counted. Each pair of a query and a key
+# that is computed takes $4 \cdot$ heads $\cdot$ head_dim FLOPs.
 #
 # - If positions are dealt out in order, rank r computes $r + 1$ blocks of $(S/N)^2$.
 # - With zigzag, every rank computes three blocks in its first step and two in every other step: $2N + 1$ blocks of $(S/2N)^2$.
@@ -379,16 +397,23 @@ predicted = {
     "ring, contiguous": [a_pair * (rank + 1) * (S // N) ** 2 for rank in range(N)],
     "ring, zigzag": [a_pair * (2 * N + 1) * (S // (2 * N)) ** 2] * N,
 }
+rows, uneven = [], {}
 for name, wanted in predicted.items():
     measured = [ran[rank][name]["flops"] for rank in range(N)]
-    busiest = max(measured) / (sum(measured) / N)
-    print(
-        f"{name:<17} MFLOP by rank {[f'{x / 1e6:.2f}' for x in measured]}, "
-        f"busiest {busiest:.2f} x mean"
-    )
+    uneven[name] = max(measured) / (sum(measured) / N)
+    megaflops = (f"{flops / 1e6:.2f}" for flops in measured)
+    rows.append((name, *megaflops, f"{uneven[name]:.2f}"))
     assert measured == wanted
+head = (*(f"rank {rank}" for rank in range(N)), "busiest / mean")
+Table(("", *head), rows, "MFLOP in the forward, as predicted")
+
+# %%
+beside("busiest", predicted=N / ((N + 1) / 2), measured=uneven["ring, contiguous"])
 
 # %% [markdown]
+# The work is a little more even than in the picture, because every rank also computes the masked half of its block on the diagonal. With zigzag it
+# is the same for all.
+#
 # In **every** step the ring waits for its slowest rank. So if positions are dealt out in order, skipping masked blocks saves work but should
 # save no time: the other three ranks wait for the last one. (This follows from the FLOPs. We have not timed it.)
 #
@@ -418,12 +443,14 @@ wanted = cross_entropy(logits, targets)
 of_means = sum(cross_entropy(*own) for own in by_rank) / 4
 total = sum(cross_entropy(*own, reduction="sum") for own in by_rank)
 counted = sum((own != -100).sum() for _, own in by_rank)  # on ranks, an all_reduce
-print(
-    f"one process {wanted:.4f}   mean of the ranks' means {of_means:.4f}   "
-    f"sum / count of all ranks {total / counted:.4f}"
-)
 assert abs(of_means - wanted) > 0.1
 assert torch.isclose(total / counted, wanted)
+losses = {
+    "one process": wanted,
+    "mean of the ranks' means": of_means,
+    "sum over all ranks / count over all ranks": total / counted,
+}
+Table(("", "loss"), [(name, f"{loss:.4f}") for name, loss in losses.items()])
 
 # %% [markdown]
 # It is not: a rank with few targets counts as much as the others. (A rank without any would even get NaN.) So if the counts differ, each rank
@@ -501,16 +528,16 @@ for method in ("ring", "ulysses"):
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
+rows = []
 for method in ("ring", "ulysses"):
     for rank in range(4):
-        found = gpt[rank][method]
-        assert max(found["loss"], *found["gradients"]) < 1e-5, (method, rank, found)
+        apart = gpt[rank][method]["loss"], *gpt[rank][method]["gradients"]
+        assert max(apart) < 1e-5, (method, rank, apart)
     share = gpt[0][method]["kept"] / gpt[0].whole
-    print(
-        f"{method:<8} loss and all {len(found['gradients'])} gradients "
-        f"as in one process; kept {share:.2f} of it"
-    )
+    rows.append((method, f"{share:.0%}"))
     assert 0.22 < share < 0.3
+note = f"The loss and all {len(apart) - 1} gradients are those of one process, to 1e-5."
+Table(("", "of what one process keeps"), rows, "kept on a rank for backward", note)
 
 # %% [markdown]
 # Each rank keeps about a quarter of what one process keeps for backward, and no weight has been cut. (With Ulysses it is a little more,
@@ -546,14 +573,15 @@ scale = 16 if on_gpus else 1
 POSITIONS, HEADS, WIDTH = scale * 8_192, 4, 32
 CAP = scale * 30 * 2**20  # bytes that a rank may hold at most
 tensor = 4 * POSITIONS * HEADS * WIDTH
-print("the scores, written down         ", format_bytes(4 * HEADS * POSITIONS**2))
-print(
-    "8 tensors and lse, on one device  ",
-    format_bytes(8 * tensor + 4 * HEADS * POSITIONS),
-)
-print("the same 8 tensors on each of four", format_bytes(8 * tensor // 4))
-print("what a rank may hold              ", format_bytes(CAP))
+sizes = {
+    "the scores, written down": 4 * HEADS * POSITIONS**2,
+    "8 tensors and lse, on one device": 8 * tensor + 4 * HEADS * POSITIONS,
+    "one of these tensors": tensor,
+    "a quarter of the 8 tensors, on each of four ranks": 8 * tensor // 4,
+    "the cap: what a rank may hold": CAP,
+}
 assert 8 * tensor // 4 < CAP < 8 * tensor < 4 * HEADS * POSITIONS**2
+Table(("", "memory"), [(name, format_bytes(size)) for name, size in sizes.items()])
 
 # %% [markdown]
 # The next cell saves one program for all cases and runs it without a cap, as on a device that is large enough. It saves its results, and the
@@ -598,69 +626,72 @@ def fused(query, key, value):
 
 query, key, value = (own(seed).requires_grad_() for seed in (1, 2, 3))
 ways = {"ring": ring_attention, "ulysses": ulysses_attention, "plain": plain}
-found = [ways.get(way, fused)(query, key, value)]
-found[0].backward(own(4))
-found = [found[0].detach(), query.grad, key.grad, value.grad]
+out = ways.get(way, fused)(query, key, value)
+out.backward(own(4))
+results = [out.detach(), query.grad, key.grad, value.grad]
 place = os.path.join(folder, "reference.pt")
 if way == "reference":
-    torch.save([x.cpu() for x in found], place)
+    torch.save([x.cpu() for x in results], place)
 elif way != "fused":
     wanted = [x[:, :, mine.cpu()].to(device) for x in torch.load(place, mmap=True)]
     report(
         error=max(
-            ((f - w).norm() / w.norm()).item()
-            for f, w in zip(found, wanted, strict=True)
+            ((x - w).norm() / w.norm()).item()
+            for x, w in zip(results, wanted, strict=True)
         )
     )
 dist.destroy_process_group()
 
 # %% [markdown]
-# **Predict:** which of the four ways fit under that cap, and where do the others fail?
+# Four ways get the same cap: plain and fused attention on one rank, ring and Ulysses on four ranks.
+#
+# **Predict:** plain attention has to write down its scores, which are far too large. How far does fused attention come on one rank?
 
 # %%
-# %%guess first_that_fits --choices plain,fused,ring,ulysses
-# Plain and fused attention run on one rank, ring and Ulysses on four. Each rank has a
-# small cap. Which is the first of these that finishes both forward and backward?
+# %%guess fused_stops_in --choices forward,backward,nowhere
+# Fused attention on one rank, with a cap of seven and a half tensors of the size of q:
+# in which part of the step does it run out of memory?
 ...
 
 # %%
 import re
 from pathlib import Path
 
-ended = {}
-for way, ranks in (("plain", 1), ("fused", 1), ("ring", 4), ("ulysses", 4)):
+ranks_of = {"plain": 1, "fused": 1, "ring": 4, "ulysses": 4}
+errors, messages = {}, {}
+for way, ranks in ranks_of.items():
     limits = launch.Limits(device_memory=CAP, timeout=600)
     try:
         result = launch.torchrun(
             launch.Script(Path(folder) / "attend.py", [way]), ranks, limits=limits
         )
-        ended[way] = max(result[rank].error for rank in range(ranks))
+        errors[way] = max(result[rank].error for rank in range(ranks))
     except launch.RankFailed as failure:
-        ended[way] = str(failure)
+        messages[way] = str(failure)
 
 # %% tags=["nbval-check-output"]
-for way, said in ended.items():
-    if isinstance(said, str):
-        assert "OutOfMemoryError" in said, said
-        asked = re.search(r"Tried to allocate ([\d.]+ \w+)", said)[1]
-        # the message quotes the line that failed
-        where = "backward" if ".backward(" in said else "forward"
-        print(f"{way:<8} one rank     out of memory in {where}: asked for {asked}")
-    else:
-        print(
-            f"{way:<8} four ranks   runs, forward and backward; "
-            "equal to the large device to 1e-5"
-        )
-        assert said < 1e-5
-assert [isinstance(said, str) for said in ended.values()] == [True, True, False, False]
+rows, stops_in = [], {}
+for way, message in messages.items():
+    assert "OutOfMemoryError" in message, message
+    size = re.search(r"Tried to allocate ([\d.]+ \w+)", message)[1]
+    # the message quotes the line that failed
+    stops_in[way] = "backward" if ".backward(" in message else "forward"
+    stop = f"out of memory, asking for {size}"
+    parts = ("runs", stop) if stops_in[way] == "backward" else (stop, "")
+    rows.append((way, str(ranks_of[way]), *parts))
+for way, error in errors.items():
+    rows.append((way, str(ranks_of[way]), "runs", "runs"))
+    assert error < 1e-5
+assert list(messages) == ["plain", "fused"]
+note = "Ring and Ulysses: output and gradients of the large device, to 1e-5."
+Table(("attention", "ranks", "forward", "backward"), rows, note=note)
 
 # %%
-fitting = [way for way, said in ended.items() if not isinstance(said, str)]
-beside("first_that_fits", measured=fitting[0])
+beside("fused_stops_in", measured=stops_in["fused"])
 
 # %% [markdown]
-# Plain attention fails when it writes the scores to memory. The fused kernel finishes forward, when four tensors are held. Backward starts
-# with a fifth, the gradient of the output, and asks for three more. There it fails. Four ranks, each under the same cap, finish both.
+# Plain attention fails when it writes the scores to memory. The fused kernel finishes its forward, with four tensors in memory. Backward starts
+# with a fifth, the gradient of the output, and asks for three more at once. There it fails. Four ranks, each under the same cap, finish both.
 #
 # Our ring computes tiles of 256 x 256 scores in Python, on GPUs too. A ring for real work calls a fused kernel for each block.
 #
@@ -721,20 +752,21 @@ closed_form = {
 }
 layer = 2 * 8_192**2 + 2 * 8_192 * 1_024 + 3 * 8_192 * 28_672 + 2 * 8_192
 weights = layer + 2 * 1_024 * 8_192 + 8_192  # embedding, head, last norm
-for name, found in rehearsed.items():
-    sent = {row.name: row.wire_bytes for row in found.traffic}
+rows = []
+for name, n in world_sizes.items():
+    sent = {row.name: row.wire_bytes for row in rehearsed[name].traffic}
     averaging = sent.pop("all_reduce")
     attention = sum(sent.values())
-    print(
-        f"{name:<8} attention: closed form {closed_form[name]:>13,.0f} B   "
-        f"rehearsed {attention:>13,} B;   gradients {averaging:>13,} B"
-    )
+    by_form = f"{closed_form[name]:,.0f} B"
+    rows.append((name, str(n), by_form, f"{attention:,} B", f"{averaging:,} B"))
     assert attention == closed_form[name]
-    assert averaging == wire_bytes("all_reduce", 2 * weights, world_sizes[name])
+    assert averaging == wire_bytes("all_reduce", 2 * weights, n)
+head = ("ranks", "attention, closed form", "attention, rehearsed", "gradients")
+Table(("", *head), rows, "sent by a rank in one training step of one layer")
 
 # %% [markdown]
-# Again exact to the byte. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. That happens once
-# a step, and DDP hides it behind backward. What attention sends grows with the positions, and it is sent again for every sequence of the step.
+# Again exact to the byte. Averaging the gradients, as in data parallelism, sends 3.4 to 3.5 GB, however many positions there are. That happens once
+# a step, and DDP can hide it behind backward. What attention sends grows with the positions, and it is sent again for every sequence of the step.
 # (Both grow with the number of layers; here there is only one.)
 #
 # Can we hide that as well? While one block travels, a rank can compute with the block before it. In bf16, a block of $c$ positions takes
@@ -749,7 +781,7 @@ def hidden_from(flops, bandwidth, kv_share=1, masked=False):
     return flops / bandwidth * kv_share * (2 if masked else 1)
 
 
-print("smallest block, in thousands   by the formula   in the paper")
+rows = []
 for name, teraflops, gigabytes, in_the_paper in [
     ("A100, NVLink", 312, 300, 1.0),
     ("A100, InfiniBand", 312, 12.5, 24.5),
@@ -758,33 +790,39 @@ for name, teraflops, gigabytes, in_the_paper in [
     ("TPU v5e", 196, 186, 1.1),
 ]:
     block = hidden_from(teraflops * 1e12, gigabytes * 1e9) / 1e3
-    print(f"{name:<30} {block:>14.1f}   {in_the_paper:>12}")
+    rows.append((name, f"{block:.1f}", f"{in_the_paper:.1f}"))
     assert abs(block - in_the_paper) < max(0.05, 0.02 * in_the_paper)
+head = ("device, link", "by the formula", "in the paper")
+Table(head, rows, "smallest block, in thousands of positions")
 
 # %% [markdown]
 # (For InfiniBand the paper prints 24.5, but 312 / 12.5 is 25.0.)
 #
 # Our layer of Llama 70B differs from the paper's formula in two ways. Its keys and values are an eighth as wide as its queries, so there is
-# less to send. And under a causal mask, a rank computes half as much.
+# less to send. And under a causal mask, a rank computes half as much. The next cell also shows what a key head for each query head would
+# change.
 
 # %% tags=["nbval-check-output"]
 flops = 400e12  # about what a GPU reached when Llama 3 was trained
-for name, bandwidth in {
-    "NVLink, 450 GB/s": 450e9,
-    "400 Gbit/s InfiniBand": 50e9,
-}.items():
-    smallest = hidden_from(flops, bandwidth, kv_share=8 / 64, masked=True)
-    # backward sends three times as much, and computes five products instead of two
-    backward = smallest * 3 / (5 / 2)
-    print(
-        f"{name:<22} hidden from {smallest:>6,.0f} positions a rank, "
-        f"in backward from {backward:>6,.0f}"
-    )
-    assert (backward < 512) == ("NVLink" in name)
+links = {"NVLink, 450 GB/s": 450e9, "400 Gbit/s InfiniBand": 50e9}
+rows = []
+for kv_heads in (8, 64):
+    for link, bandwidth in links.items():
+        forward = hidden_from(flops, bandwidth, kv_share=kv_heads / 64, masked=True)
+        # backward sends three times as much, and computes five products, not two
+        backward = forward * 3 / (5 / 2)
+        rows.append((str(kv_heads), link, f"{forward:,.0f}", f"{backward:,.0f}"))
+        assert (backward < 512) == (kv_heads == 8 and "NVLink" in link)
+Table(
+    ("key heads", "link", "forward", "backward"),
+    rows,
+    "positions of a rank from which on sending is hidden",
+)
 
 # %% [markdown]
 # This is calculated from an assumed rate, not measured: 400 TFLOP/s is a rate of the whole model, and attention alone has another one. With 512
-# positions on each rank, sending would be hidden inside a node, but **not** between nodes. So 131,072 positions are too few for 256 ranks.
+# positions on each rank, sending would be hidden inside a node, thanks to the few key heads, but **not** between nodes. So 131,072 positions
+# are too few for 256 ranks.
 #
 # Llama 3 used 16 ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of its few keys and values instead of a
 # ring. With all keys at hand, other masks are easy as well, such as a *document mask*: a token sees only the document that it belongs to. Our ring
