@@ -20,7 +20,6 @@ LONG_CELLS = {
     "26_accelerate": 1,
     "32_pipeline": 3,
     "33_context_parallel": 3,
-    "34_experts": 1,
     "36_vision_lab": 3,
     "42_fp8_training": 3,
     "51_adapters": 1,

@@ -4,7 +4,7 @@
 # - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
 # - **It takes** 35 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on four ranks where ranks are needed. The same cells are meant for four GPUs, but nobody has tried
-#   that yet. The last part rehearses 256 ranks.
+#   that yet: the run at the end of this page had only one. The last part rehearses 256 ranks.
 # - **Model and text:** `TINY` and the reference manual, with eight experts in place of each gated network. Some steps need only a single
 #   mixture layer and random vectors. The last part uses the widths of DeepSeek-V3.
 # - **Links:** before this [33_context_parallel](33_context_parallel.ipynb), after it [35_mesh](35_mesh.ipynb), words in the [glossary](../glossary.md).
@@ -23,12 +23,19 @@
 from workshop import show
 from workshop.exercises import beside
 from workshop.facts import catalogue
+from workshop.facts.tabular import Table
 
 # %% [markdown]
-# **Predict:** Mixtral 8x7B has eight experts in each of its 32 layers, and each token uses two of them. Does the model have 56 billion
-# parameters? And how many of its parameters does a token use?
+# **Predict:** how large does a model become in this way? Take Mixtral, a published one.
+
+# %%
+# %%guess mixtral --unit billion
+# Mixtral 8x7B has the shape of Mistral 7B, with eight experts in place of the gated
+# network of each layer. How many billion parameters does it have?
+...
 
 # %% tags=["nbval-check-output"]
+rows = []
 for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.items():
     model = catalogue.model(name)
     expert = 3 * model.hidden_size * model.moe_ffn_hidden_size  # three matrices
@@ -36,16 +43,20 @@ for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.item
     resting = layers * (model.num_experts - model.experts_per_token) * expert
     embedding = model.vocab_size * model.hidden_size  # a token uses one row of it
     used = model.num_params - resting - embedding
-    print(
-        f"{name:<13} {layers} x {model.num_experts:>3} experts of {expert / 1e6:5.1f} "
-        f"million; {model.num_params / 1e9:5.1f} billion, a token uses {used / 1e9:.1f}"
-    )
+    experts = f"{layers} x {model.num_experts}", f"{expert / 1e6:.1f} million"
+    counts = f"{model.num_params / 1e9:.1f} billion", f"{used / 1e9:.1f} billion"
+    rows.append((name, *experts, str(model.experts_per_token), *counts))
     assert (round(model.num_params / 1e9), round(used / 1e9)) == published
+head = ("", "layers x experts", "one expert", "a token's experts")
+Table((*head, "all parameters", "a token uses"), rows)
+
+# %%
+beside("mixtral", calculated=catalogue.model("mixtral-8x7b").num_params / 1e9)
 
 # %% [markdown]
-# 47 billion and 13 billion, as published (Jiang et al., 2024). The total is less than 8 x 7, because only the gated networks exist eight
-# times; attention does not. So the model costs as many FLOPs as a model of 13 billion parameters, and as much memory as a model of 47 billion.
-# The second line is DeepSeek-V3, which has many more and smaller experts: 671 and 37 (DeepSeek-AI, 2024).
+# Mixtral has 47 billion parameters, of which a token uses 13 billion, as published (Jiang et al., 2024). The total is less than 8 x 7, because
+# only the gated networks exist eight times; attention does not. So the model costs as many FLOPs as a model of 13 billion parameters, and
+# as much memory as a model of 47 billion. The second line is DeepSeek-V3, which has many more and smaller experts: 671 and 37 (DeepSeek-AI, 2024).
 #
 # ## A router, by hand
 #
@@ -139,6 +150,7 @@ print("your router and a loop over tokens, and Mixtral's layer in transformers: 
 # Transformer, where a token chooses one expert, and 8 / 2 = 4 here. The next cell tests the worst case, for k = 1 and k = 2.
 
 # %% tags=["nbval-check-output"]
+rows = []
 for k in (1, 2):  # all tokens choose the same k experts
     same = MoE(MoEConfig(32, 48, num_experts=8, top_k=k)).gate
     with torch.no_grad():
@@ -146,15 +158,16 @@ for k in (1, 2):  # all tokens choose the same k experts
     crowd = torch.randn(1024, 32) + 1
     ours = same(crowd).balance.item()
     library = load_balancing_loss_func((crowd @ same.weight.T,), 8, k).item()
-    print(f"k = {k}: by the formula {ours:.2f}, in transformers {library:.2f}")
+    rows.append((str(k), f"{8 / k:.2f}", f"{ours:.2f}", f"{library:.2f}"))
     assert abs(ours - 8 / k) < 1e-3
     assert abs(library - k * ours) < 1e-3
+Table(("k", "N / k", "by the formula", "in transformers"), rows)
 
 # %% [markdown]
 # Mind this factor if you copy a coefficient: transformers adds up the shares of first and second choices, so its loss is $k$
 # times the formula's. In training, a small multiple of this loss (for example a hundredth) is added to the loss of the model.
 #
-# We now train `TINY` with eight experts in each layer, once without the balance loss and once with it.
+# We now train `TINY` with eight experts in each layer, without the balance loss and with it, from three seeds each.
 
 # %%
 from workshop.models.gpt import GPT, TINY
@@ -170,9 +183,9 @@ batches = TextBatches(seq_len=64, global_batch=8)
 torch.set_num_threads(1)  # more threads would hardly help a model this small
 
 
-def trained(coefficient, steps=120):
+def trained(coefficient, seed, steps=120):
     """Shares of choices, (steps, layers, experts), and the losses of the model."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = with_experts(GPT(TINY), eight)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     shares, losses = [], []
@@ -188,31 +201,43 @@ def trained(coefficient, steps=120):
     return torch.tensor(shares), losses
 
 
-ways = {"left alone": trained(0.0), "with the balance loss": trained(0.01)}
-for name, (shares, losses) in ways.items():
-    late = shares[-20:].mean(0)  # mean over the last 20 steps
-    for layer in range(2):
-        print(
-            f"{name:<22} layer {layer}: busiest expert {late[layer].max():.0%} "
-            f"of all choices, experts below 2 %: {(late[layer] < 0.02).sum()}"
-        )
-    print(f"{name:<22} loss of the model {sum(losses[-20:]) / 20:.2f}")
-assert all(shares[:30, 1].max() > 0.4 for shares, _ in ways.values())
-alone, balanced = (shares[-20:, 1].mean(0) for shares, _ in ways.values())
-assert alone.max() > balanced.max() + 0.08
-assert (alone < 0.02).sum() > (balanced < 0.02).sum()
-show.expert_shares({f"layer 1, {way}": ways[way][0][:, 1].tolist() for way in ways})
+# %%
+coefficients = {"left alone": 0.0, "with the balance loss": 0.01}
+rows, trainings, late = [], {}, {}
+for name, coefficient in coefficients.items():
+    for seed in range(3):
+        trainings[name, seed] = shares, losses = trained(coefficient, seed)
+        two_busiest = shares[:30, 1].topk(2).values.sum(-1).mean()
+        # of each layer and expert, the mean over the last 20 steps
+        first, second = late[name, seed] = shares[-20:].mean(0)
+        percent = (f"{x:.0%}" for x in (two_busiest, second.max(), first.max()))
+        rare, loss = (second < 0.02).sum().item(), sum(losses[-20:]) / 20
+        rows.append((name, str(seed), *percent, str(rare), f"{loss:.2f}"))
+        assert two_busiest > 0.6
+for seed in range(3):
+    alone, balanced = (late[name, seed][1] for name in coefficients)
+    assert alone.max() > balanced.max() + 0.05
+    assert (alone < 0.02).sum() > 1
+head = ("two busiest, early", "busiest, late", "busiest of layer 0, late")
+caption = "Shares of all choices in layer 1. Early: first 30 steps; late: last 20."
+Table(("", "seed", *head, "experts below 2 %, late", "loss, late"), rows, caption)
+
+# %%
+show.expert_shares(
+    {f"layer 1, {name}": trainings[name, 0][0][:, 1].tolist() for name in coefficients}
+)
 
 # %% [markdown]
-# In the picture, each color is an expert of layer 1, and its height is the share of choices that it got. (For layer 0, see the printed
-# lines.) Every token chooses two different experts, so an expert can get at most half of all choices.
+# The picture shows the trainings with seed 0. Each color is an expert of layer 1, and its height is the share of choices that it got. Every
+# token chooses two different experts, so an expert can get at most half of all choices. Used equally, each would get an eighth.
 #
-# In both trainings, the router of layer 1 soon sends most tokens to a few experts. With the balance loss, it spreads its choices again. Without
-# it, this router keeps to a few experts, and the others are stored for nothing. How far that goes is different for each layer: compare the
-# printed lines of layer 0.
+# In all six trainings, the router of layer 1 soon sends most tokens to a few experts: on average over the first 30 steps, the two busiest
+# experts of a step get more than 60 % of all choices, where 25 % would be fair. (They need not be the same two in each step.) With the
+# balance loss, this router spreads its choices again. Without it, it keeps to a few experts, and some of the others are stored for almost
+# nothing. How far that goes is different for each layer: compare the column of layer 0.
 #
-# The balance loss also has a price: it pulls the router away from the expert that is best for a token. Two short trainings cannot tell what
-# that costs the model.
+# The balance loss also has a price: it pulls the router away from the expert that is best for a token. Six short trainings cannot tell what
+# that costs the model: look in the last column how far apart the losses of different seeds are.
 #
 # A busy expert is also a bottleneck. So many implementations give each expert a **capacity**, for example 1.25 times its fair share. Choices
 # beyond that are *dropped*: the token continues without that expert's answer. How many choices are dropped if every token wants expert 0? The
@@ -226,11 +251,15 @@ with torch.no_grad():
     favours.weight[0] += 0.05
 routing = favours(tokens)
 share, dropped = favours.shares(routing.expert).max(), 1 - routing.kept.float().mean()
-print(
-    f"busiest expert {share:.1%} of all choices, fair is 12.5 %; dropped {dropped:.1%}"
-)
-assert share > 0.3
+parts = {
+    "a fair share": 1 / 8,
+    "what an expert takes at most": 1.25 / 8,
+    "what the router sends to expert 0": share,
+    "dropped": dropped,
+}
+assert share > 0.49
 assert dropped > share - 1.25 / 8 - 1e-3  # at least what expert 0 cannot take
+Table(("", "of all choices"), [(name, f"{x:.1%}") for name, x in parts.items()])
 
 # %% [markdown]
 # A router can also be balanced without an additional loss. We add a **bias** to each expert's score, use the sum only to choose the experts,
@@ -357,13 +386,18 @@ dist.all_to_all_single(home, answers, left, arrived)
 weighted = home * weights.flatten()[order, None]
 summed = torch.zeros_like(x).index_add(0, token, weighted)
 torch.testing.assert_close(summed, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
-print(f"12 rows left, to each rank {left}; {len(rows)} came, from each {arrived}")
-report(sent=counts.tolist(), came=len(rows))
+report(sent=counts.tolist(), left=left, arrived=arrived)
 
 # %%
 sent = [travel[rank].sent for rank in range(4)]
-here = [sum(row[2 * rank + e] for row in sent for e in (0, 1)) for rank in range(4)]
-assert here == [travel[rank].came for rank in range(4)]
+left = [travel[rank].left for rank in range(4)]
+arrived = [list(column) for column in zip(*left, strict=True)]
+assert arrived == [travel[rank].arrived for rank in range(4)]
+rows = [(f"rank {i} sends", *map(str, left[i]), str(sum(left[i]))) for i in range(4)]
+rows.append(
+    ("together", *(str(sum(each)) for each in arrived), str(sum(map(sum, left))))
+)
+display(Table(("rows", *(f"to rank {i}" for i in range(4)), "together"), rows))
 show.rows_to_experts(sent)
 
 # %% [markdown]
@@ -439,21 +473,20 @@ report(
 
 # %%
 choices, width = 2 * 16 * 2, 4 * 64  # per rank and layer; bytes per token in fp32
+rows = []
 for rank in range(4):
     count, num_bytes = cut[rank].sent
     predicted = sum(8 * 8 + 2 * (choices + load) * width for load in cut[rank].loads)
-    print(
-        f"rank {rank}: {cut[rank].held:,} expert parameters; "
-        f"choices that came, by layer: {cut[rank].loads};"
-        f" {count} all_to_all, {num_bytes:,} bytes, predicted {predicted:,}"
-    )
+    numbers = cut[rank].held, *cut[rank].loads, count, predicted, num_bytes
+    rows.append((str(rank), *(f"{number:,}" for number in numbers)))
     assert (count, num_bytes) == (2 * 5, predicted)
     assert cut[rank].error < 1e-5
-assert all(
-    sum(cut[rank].loads[layer] for rank in range(4)) == 4 * choices
-    for layer in range(2)
-)
-print("every gradient is that of one process with the joined batch, to 1e-5")
+for layer in range(2):
+    assert sum(cut[rank].loads[layer] for rank in range(4)) == 4 * choices
+note = "Every gradient is that of one process with the joined batch, to 1e-5."
+came = ("choices that came, layer 0", "layer 1")
+head = ("rank", "expert parameters", *came, "all_to_alls", "bytes, predicted", "bytes")
+Table(head, rows, note=note)
 
 # %%
 beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
@@ -520,7 +553,7 @@ optimizer.step()
 show.traffic_table({"rank 17 of 256": at_scale})
 
 # %% tags=["nbval-check-output"]
-rows = {row.name: row for row in at_scale.traffic}
+recorded = {row.name: row for row in at_scale.traffic}
 layers, width, choices = 2, 7_168, 8 * 4_096
 trips, value_bytes = 4, 4  # there and back, forward and backward; fp32
 by_tokens = layers * (8 * 256 + trips * choices * value_bytes * width)  # counts first
@@ -528,34 +561,43 @@ norms, router = 2 * width, 256 * width
 shared = layers * (4 * width**2 + norms + router) + 2 * 1_024 * width + width
 by_gradients = value_bytes * (shared + layers * 256)  # 256 counts for the balance loss
 parameters = layers * (4 + 2 + 1) + 3
+rows = []
 for name, count, closed_form in [
     ("all_to_all", layers * 5, by_tokens),
     ("all_reduce", parameters + layers, by_gradients),
 ]:
-    row = rows[name]
-    print(f"rehearsed   {row.count:>2} {name}, {row.payload_bytes:>13,} bytes")
-    print(f"closed form {count:>2} {name}, {closed_form:>13,} bytes")
+    row = recorded[name]
+    calls, num_bytes = (count, row.count), (closed_form, row.payload_bytes)
+    rows.append((name, *map(str, calls), *(f"{size:,} B" for size in num_bytes)))
     assert (row.count, row.payload_bytes) == (count, closed_form)
-
-a_token = 4 * 8 * 7_168 * 2  # there and back, forward and backward, in bf16
-# six FLOPs a parameter; an H100 at half its bf16 peak
-computing = 6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)
-print(
-    f"\na token and layer in bf16: {a_token:,} bytes; "
-    f"{a_token / 50e9 * 1e6:.1f} us at 50 GB/s between nodes,"
-)
-print(
-    f"{a_token / 450e9 * 1e6:.1f} us at 450 GB/s within one, and "
-    f"its experts compute for {computing * 1e6:.1f} us"
-)
-assert computing < a_token / 50e9
+head = ("calls, closed form", "rehearsed", "payload, closed form", "rehearsed")
+Table(("", *head), rows)
 
 # %% [markdown]
 # Again exact to the byte. (Two of the all_reduces add up counts for the balance loss, 256 numbers in each layer. The other 17 average the
 # gradients of what all ranks hold. That can be hidden behind backward, as in DDP. But experts cannot begin before their tokens arrive.)
 #
-# Between nodes, sending tokens takes longer than computing with them. That is why DeepSeek-V3 sends a token to at most four nodes, uses fewer
-# bits, and hides the sending behind the work on other micro-batches (DeepSeek-AI, 2024, sections 2.1.2, 3.2 and 3.3). Expert parallelism
+# How long does one token travel in one layer, forward and backward, and how long do its experts compute? We calculate both for bf16, and for an
+# H100 that computes at half of its peak of 989 TFLOP/s:
+
+# %% tags=["nbval-check-output"]
+a_token = 4 * 8 * 7_168 * 2  # bytes: there and back, forward and backward
+work = 6 * 8 * 3 * 7_168 * 2_048  # six FLOPs for each parameter of eight experts
+seconds = {
+    "its experts compute": work / (0.5 * 989e12),
+    "its rows travel within a node, at 450 GB/s": a_token / 450e9,
+    "its rows travel between nodes, at 50 GB/s": a_token / 50e9,
+}
+within, between = list(seconds.values())[1:]
+assert within < seconds["its experts compute"] < between
+assert 0.2 < work / 989e12 / between < 0.25  # of the peak
+rows = [(name, f"{1e6 * time:.1f} µs") for name, time in seconds.items()]
+Table(("one token in one layer", "time"), rows, f"{a_token:,} bytes for each token")
+
+# %% [markdown]
+# Between nodes, sending tokens takes longer than computing with them. (This is calculated, not measured. Half of the peak is our assumption,
+# but at any rate above a quarter of it, the order is the same.) That is why DeepSeek-V3 sends a token to at most four nodes, uses fewer bits,
+# and hides the sending behind the work on other micro-batches (DeepSeek-AI, 2024, sections 2.1.2, 3.2 and 3.3). Expert parallelism
 # needs fast links, as tensor parallelism does.
 
 # %% [markdown]
