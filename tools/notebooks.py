@@ -176,6 +176,8 @@ def renew_records(chosen: list[Path], lessons: Path) -> list[str]:
     if problems:
         return problems
     cells = [cell for _, notebook in pairs for cell in _records(notebook)]
+    if not cells:
+        return []
     _execute_alone(cells, "from workshop import show", lessons)
     for target, notebook in pairs:
         _number(notebook)
@@ -284,13 +286,18 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ["WORKSHOP_PROGRESS"] = "off"  # a committed lesson shows the first hint, not the author's third
     if options.records or options.prose:
         renew = renew_records if options.records else renew_prose
-        refused = renew(chosen, options.lessons)
-        print("".join(f"notebooks: {problem}\n" for problem in refused), end="", file=sys.stderr)
-        return 1 if refused else 0
+        return _refused(renew(chosen, options.lessons))
     for source in chosen:
         print(f"notebooks: {source.stem} ...", end=" ", flush=True)
         print(f"{make(source, options.lessons):.1f} s", flush=True)
-    return 0
+    # A record is compared with the page that is stored, which was the one before.
+    return _refused(renew_records(chosen, options.lessons))
+
+
+def _refused(lessons: list[str]) -> int:
+    """Print why lessons were left as they are; the exit code."""
+    print("".join(f"notebooks: {problem}\n" for problem in lessons), end="", file=sys.stderr)
+    return 1 if lessons else 0
 
 
 def say_problems(problems: list[Problem], num_pairs: int) -> int:

@@ -247,3 +247,14 @@ def test_the_name_is_shows_own():
 )
 def test_comments_go_and_nothing_else(code, plain):
     assert _without_comments(code) == plain
+
+
+def test_the_setting_of_a_table_is_not_what_it_printed(record):
+    write, cell = record
+    page = json.loads((ROOT / "notebooks" / "day0_welcome" / f"{LESSON}.ipynb").read_text())
+    outputs = next(c for c in page["cells"] if c["id"] == cell)["outputs"]
+    printed = "".join("".join(o["text"]) for o in outputs if "text" in o)
+    wider = "\n".join("  ".join(line.split(" ")) for line in printed.splitlines())
+    told = recorded_run(LESSON, write(rows=[{"cells": {cell: wider}}]))
+    assert told.cells == ()
+    assert "printed something else" not in told.sentence

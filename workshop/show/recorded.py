@@ -41,6 +41,7 @@ TIMED = re.compile(
 # A warning has its own source line below it, indented; a model is converted where it is used first.
 _WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\] |^converting smollm2 ")
 _ITS_LINE = re.compile(r"^(\[ranks? [\d, -]+\] )?  \S")
+_SETTING = re.compile(r":(?=\s|$)|-{3,}")  # a colon after a word, a rule below a heading
 _NOT_PYTHON = ("%%sbatch", "%%bash", "%%sh", "%%writefile", "%%html")  # magics of other languages
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
 NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
@@ -134,7 +135,7 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
         cell for cell in printed if cell in here and sources.get(cell, here[cell].digest) == here[cell].digest
     ]
     pairs = [(_lines(here[cell].printed), _lines(printed[cell])) for cell in same]
-    differ = [pair for pair in pairs if pair[0] != pair[1]]
+    differ = [pair for pair in pairs if _words(pair[0]) != _words(pair[1])]
     beside = word = ""
     if others := took.get("others"):
         beside = f", with up to {others} other lessons beside it"
@@ -165,7 +166,7 @@ def _ranks_on_cpu(printed: Iterable[str]) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """A cell's lines as they are compared: without spaces at their ends, devices and warnings."""
+    """A cell's lines without spaces at their ends, devices and warnings."""
     lines = text.strip().splitlines()[:KEPT_LINES]
     kept = [
         line.rstrip()
@@ -175,9 +176,14 @@ def _lines(text: str) -> list[str]:
     return [line for line in kept if line and not PLACED.match(line)]
 
 
+def _words(lines: list[str]) -> list[str]:
+    """Lines as they are compared: the width of a column and a colon in a heading are not what was printed."""
+    return [" ".join(_SETTING.sub(" ", line).split()) for line in lines]
+
+
 def _apart(here: list[str], there: list[str]) -> tuple[str, str]:
     """The lines of both that the other has not, in their order."""
-    matched = SequenceMatcher(None, here, there, autojunk=False).get_opcodes()
+    matched = SequenceMatcher(None, _words(here), _words(there), autojunk=False).get_opcodes()
     changed = [codes[1:] for codes in matched if codes[0] != "equal"]
     return (
         _cut([line for begin, end, _, _ in changed for line in here[begin:end]]),
