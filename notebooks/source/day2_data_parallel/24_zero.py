@@ -2,7 +2,7 @@
 # # What if nobody keeps everything?
 #
 # - **You need** `21_collectives` (reduce-scatter, all-gather) and `23_ddp_limits` (the model that did not fit).
-# - **It takes** 50 minutes to read and try, under a minute to run.
+# - **It takes** 55 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, by hand and with DeepSpeed, on CPU (gloo) or on GPUs (NCCL), with the same cells. The cells with
 #   64 and 1,024 ranks are rehearsals: their bytes are exact, but the ranks do not exist.
 # - **Model and text:** stage 1 trains `TINY` on the reference manual, as in lesson 22. Stages 2 and 3 by hand train a stack of three matrices. From
@@ -165,21 +165,34 @@ for name, version in {"by hand": by_hand, "torch": by_torch}.items():
 report(alone=alone(), parameters=sum(p.numel() for p in fresh_model().parameters()))
 
 # %%
-whole = 8 * first[0].parameters
+from workshop.facts.tabular import Table
+
+rows = []
 for name in ("by hand", "torch"):
     pairs = zip(first[0][name]["losses"], first[0].alone, strict=True)
     off = [abs(a - b) for a, b in pairs]
     held = [first[rank][name]["moments"] for rank in range(4)]
-    print(f"{name:<8} losses of one process to 1e-5; bytes of moments: {held}")
+    rows.append((name, *(f"{size:,} B" for size in held)))
     assert max(off) < 1e-5, max(off)
-    assert sum(held) == whole, "each moment is somewhere, and only once"
+    assert sum(held) == 8 * first[0].parameters, "each moment is kept only once"
 assert len(set(held)) > 1, "torch's ranks hold unequal amounts"
+print("both versions give the losses of one process, to 1e-5")
+head = ("", *(f"rank {rank}" for rank in range(4)))
+Table(head, rows, "Bytes of moments that each rank keeps")
+
+# %%
+kinds = ("reduce_scatter", "all_reduce", "broadcast", "all_gather")
+rows, together = [], {}
 for name in ("by hand", "torch"):
-    sent, size = first[0][name]["sent"], 4 * first[0].parameters
-    rows = ", ".join(f"{kind} {sent[kind] / size:.2f}" for kind in sorted(sent))
-    print(f"{name:<8} sends, in sizes of the weights: {rows}")
-assert sum(first[0]["by hand"]["sent"].values()) == 2 * 3 / 4 * size
-assert sum(first[0]["torch"]["sent"].values()) > 2.9 * 3 / 4 * size
+    sent, weights = first[0][name]["sent"], 4 * first[0].parameters
+    sizes = {kind: size / weights for kind, size in sent.items()}
+    together[name] = sum(sizes.values())
+    cells = [f"{sizes[kind]:.2f}" if kind in sizes else "-" for kind in kinds]
+    rows.append((name, *cells, f"{together[name]:.2f}"))
+    assert set(sizes) <= set(kinds)
+assert together["by hand"] == 2 * 3 / 4
+assert together["torch"] > 2.9 * 3 / 4
+Table(("", *kinds, "together"), rows, "What rank 0 sends in a step, in weights' sizes")
 
 # %% [markdown]
 # Each moment is kept once, by one rank. Your version cuts the weights into equal parts. `ZeroRedundancyOptimizer` distributes whole tensors, as
@@ -245,21 +258,20 @@ def predicted_state(stage, ranks=N, offload="none"):
         offload=offload,
     )
     run = Run(gpt, f"{ranks}xH100", layout, seq_len=128, implementation=how)
-    found = predict_memory(run).parts
-    scale = P / gpt.num_params
-    return {part: float(found[part][0]) * scale for part in STATE if part in found}
+    parts, scale = predict_memory(run).parts, P / gpt.num_params
+    return {part: float(parts[part][0]) * scale for part in STATE if part in parts}
 
 
 # %% tags=["nbval-check-output"]
-published = (120, 31.4, 16.6, 1.9)
+published, rows = (120, 31.4, 16.6, 1.9), []
 for stage, figure in enumerate(published):
     by_formula, by_parts = zero_bytes(P, N, stage), sum(predicted_state(stage).values())
-    print(
-        f"stage {stage}: formula {by_formula / 1e9:6.1f} GB",
-        f"  predict_memory {by_parts / 1e9:6.1f} GB   published {figure} GB",
-    )
+    sizes = [f"{size / 1e9:.1f} GB" for size in (by_formula, by_parts)]
+    rows.append((f"{stage}", *sizes, f"{figure} GB"))
     assert abs(by_formula / 1e9 - figure) < 0.06
     assert abs(by_parts / by_formula - 1) < 0.01
+head = ("stage", "your formula", "predict_memory", "published")
+Table(head, rows, "State of one of 64 ranks, 7.5 billion parameters")
 
 # %%
 show.memory_by_part(
@@ -338,10 +350,12 @@ report(held=held, kept=sum(shard.nbytes for shard in kept.values()))
 
 # %% tags=["nbval-check-output"]
 one = 64 * 64 * 4
-print("bytes of whole gradients, in each call of the hook:", second[0].held)
-print(f"bytes of gradients after backward: {second[0].kept:,} of {3 * one:,}")
+rows = [(f"call {n} of the hook", f"{b:,} B") for n, b in enumerate(second[0].held, 1)]
+rows.append(("after backward, in shards", f"{second[0].kept:,} B"))
+rows.append(("for comparison: all whole gradients", f"{3 * one:,} B"))
 assert second[0].held == [one] * 3, "one layer's, never three"
 assert second[0].kept * 4 == 3 * one
+Table(("", "gradients that a rank holds"), rows)
 
 # %% [markdown]
 # The new weights are those of the single process. Whole gradients existed for only one layer at a time, and a quarter of them stayed. (Four ranks
@@ -350,8 +364,7 @@ assert second[0].kept * 4 == 3 * one
 # ## Stage 3: cut the weights too
 #
 # If no rank has the whole layer, how can it compute the layer? It gathers the layer just before it needs it, and drops it right afterwards: once in
-# forward, and again in backward. Below is one training step of the same stack. Every rank keeps a quarter of each matrix, and nothing else. The
-# code does not use autograd, so that you see each gather.
+# forward, and again in backward. This function gathers, and counts how often it is called:
 
 # %%
 # %%ranks
@@ -367,38 +380,49 @@ def gather(shard):
     return torch.cat(rows)
 
 
-def step(shards, x, lr=0.1):
-    """One step of SGD that teaches the stack to copy its input; the loss."""
+# %% [markdown]
+# Now you write the step in which every rank keeps a quarter of each matrix, and nothing else. We do without autograd, so that you see
+# every gather. Forward is in the cell. Backward goes through the layers from the last to the first. A layer has computed $Y = X W$ from its input
+# $X$, and receives the gradient $G$ of $Y$. By the chain rule, the gradients of its weight and of its input are
+#
+# $$\frac{\partial L}{\partial W} = X^\top G, \qquad \frac{\partial L}{\partial X} = G\, W^\top$$
+#
+# The first is of the whole matrix, from this rank's part of the batch. The second is the $G$ of the layer before.
+#
+# ### Exercise: backward, with a quarter of each matrix
+
+# %%
+# %%exercise sharded_step
+import torch
+import torch.distributed as dist
+
+
+def sharded_step(shards: list, x: torch.Tensor, gather, lr: float) -> None:
+    """One step of SGD on shards, in place: the stack of matrices learns to copy x."""
+    world_size = dist.get_world_size()
     wanted, inputs = x, []
-    for shard in shards:
+    for shard in shards:  # forward
         inputs.append(x)
         x = x @ gather(shard)  # gathered, used, gone
-    gradient = 2 * (x - wanted) / x.numel()
-    for shard, x_in in zip(reversed(shards), reversed(inputs), strict=True):
-        of_weight = x_in.T @ gradient
-        gradient = gradient @ gather(shard).T  # gathered again
-        mine = torch.empty_like(shard)
-        dist.reduce_scatter(mine, list(of_weight.chunk(world_size)))
-        shard -= lr * mine / world_size
-    return (x - wanted).square().mean()
+    gradient = 2 * (x - wanted) / x.numel()  # the loss is the mean square
+    for shard, x in zip(reversed(shards), reversed(inputs), strict=True):
+        ...  # backward
 
 
 # %% [markdown]
-# The next cell runs this step on four ranks, and each rank compares its quarter with the new weights of the single process:
+# The next cell makes your step on four ranks, and each rank compares its quarter with the new weights of the single process:
 
 # %%
-# %%ranks --into third
+# %%ranks --pass sharded_step --into third
 shards = [weight.chunk(world_size)[rank].clone() for weight in whole]
-loss = step(shards, batch.chunk(world_size)[rank])
-dist.all_reduce(loss)
-for found, right in zip(shards, new_weights, strict=True):
-    torch.testing.assert_close(found, right.chunk(world_size)[rank])
-torch.testing.assert_close(loss / world_size, truth.detach())
+sharded_step(shards, batch.chunk(world_size)[rank], gather, 0.1)
+for shard, right in zip(shards, new_weights, strict=True):
+    torch.testing.assert_close(shard, right.chunk(world_size)[rank])
 report(gathers=gathers, held=sum(shard.nbytes for shard in shards))
 
 # %% tags=["nbval-check-output"]
-print(f"a rank holds {third[0].held:,} B of {3 * one:,} B, and steps like one process;")
-print(f"three layers were gathered {third[0].gathers} times")
+print(f"a rank holds {third[0].held:,} B of {3 * one:,} B, and steps like one process")
+print(f"it has gathered {third[0].gathers} times, for three layers")
 assert third[0].held * 4 == 3 * one
 assert third[0].gathers == 6
 
@@ -544,38 +568,36 @@ dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
 stages = [by_hand[0][f"stage_{stage}"] for stage in range(4)]
-for stage, found in enumerate(stages):
-    pairs = zip(found["losses"], by_hand[0].alone, strict=True)
+for measured in stages:
+    pairs = zip(measured["losses"], by_hand[0].alone, strict=True)
     worst = max(abs(a - b) for a, b in pairs)
     assert worst < 1e-5, worst
-    print(f"stage {stage}: losses of a single process, to 1e-5")
+print("stages 0 to 3: the losses of a single process, to 1e-5")
 
 # %% tags=["nbval-check-output"]
 weights = 4 * 8 * (256 * 256 + 256)  # bytes
 N = 4
-ring = (N - 1) / N * weights
-print("         held, predicted   measured   sent, predicted   measured   in passes")
-for stage, found in enumerate(stages):
+ring = (N - 1) / N * weights  # one pass
+sent, rows = [], []
+for stage, measured in enumerate(stages):
     parts = (1 if stage < 3 else N, 1 if stage < 2 else N, 1 if stage < 1 else N)
     held = weights / parts[0] + weights / parts[1] + 2 * weights / parts[2]
     times = 3 if stage == 3 else 2
-    sent = sum(row.wire_bytes for row in found["measured"].traffic)
-    print(
-        f"stage {stage} {held / 1e6:12.2f} MB {found['held'] / 1e6:7.2f} MB"
-        f" {times * ring / 1e6:14.2f} MB {sent / 1e6:7.2f} MB {sent / ring:10.2f}"
-    )
-    assert sent == times * ring
-    assert abs(found["held"] / held - 1) < 0.01
-
-# %% tags=["nbval-check-output"]
-A = 4
-times = {0: 2, 1: 2, 2: A + 1, 3: 3 * A}
-for stage, expected in times.items():
-    sent = by_hand[0][f"four_{stage}"]
-    print(f"stage {stage}, {A} micro-batches: sends {sent / ring:5.2f} passes")
-    assert sent == expected * ring
+    sent.append(sum(row.wire_bytes for row in measured["measured"].traffic))
+    sizes = (held, measured["held"], times * ring, sent[stage])
+    rows.append((f"{stage}", *(f"{size / 1e6:.2f} MB" for size in sizes)))
+    assert sent[stage] == times * ring
+    assert abs(measured["held"] / held - 1) < 0.01
+head = ("stage", "held: predicted", "measured", "sent: predicted", "measured")
+Table(head, rows)
 
 # %%
+A, rows = 4, []
+for stage, times in enumerate((2, 2, A + 1, 3 * A)):
+    with_four = by_hand[0][f"four_{stage}"]
+    rows.append((f"{stage}", f"{sent[stage] / ring:.2f}", f"{with_four / ring:.2f}"))
+    assert with_four == times * ring
+display(Table(("stage", "one micro-batch", f"{A} micro-batches"), rows, "Passes sent"))
 beside("free_stage_2", predicted=A + 1, measured=by_hand[0].four_2 / ring)
 
 # %% [markdown]
@@ -587,7 +609,7 @@ beside("free_stage_2", predicted=A + 1, measured=by_hand[0].four_2 / ring)
 
 # %%
 show.memory_by_part(
-    {f"stage {stage}": found["measured"] for stage, found in enumerate(stages)},
+    {f"stage {stage}": each["measured"] for stage, each in enumerate(stages)},
     compare=False,
 )
 
@@ -614,9 +636,10 @@ show.memory_by_part(
 def costs(stage, ranks, billions, micro_batches, offload):
     """What a rank holds and sends, by part, in bytes."""
     count, share = billions * 1e9, (ranks - 1) / ranks
-    state = zero_bytes(count, ranks, stage)
-    held = {"weights and gradients": zero_bytes(count, ranks, stage, optimizer_bytes=0)}
-    held["optimizer"] = state - held["weights and gradients"]
+    without_optimizer = zero_bytes(count, ranks, stage, optimizer_bytes=0)
+    held = {"weights": 2 * count / (ranks if stage == 3 else 1)}
+    held["gradients"] = without_optimizer - held["weights"]
+    held["optimizer"] = zero_bytes(count, ranks, stage) - without_optimizer
     passes = {  # of gradients and of weights; an all-reduce counts as two
         0: (2, 0),
         1: (1, 1),
@@ -625,16 +648,16 @@ def costs(stage, ranks, billions, micro_batches, offload):
     }
     one = share * 2 * count
     gradients, weights = passes[stage]
-    sent = {"gradients": gradients * one, "weights": weights * one}
+    sent = {"weights": weights * one, "gradients": gradients * one}
     if offload == "optimizer":
         if stage >= 2:  # a reduced gradient goes to the host at once
-            held["weights and gradients"] -= 2 * count / ranks
+            held["gradients"] = 0.0
         held["optimizer"], over_pcie = 0.0, 4 * count
         sent["PCIe"] = over_pcie / ranks if stage else over_pcie
     return held, sent
 
 
-def choose(ranks, billions, micro_batches, offload, room_gb):
+def all_stages(ranks, billions, micro_batches, offload, room_gb):
     """All stages of ZeRO under these circumstances."""
     held, sent = {}, {}
     for stage in range(4):
@@ -648,7 +671,7 @@ def choose(ranks, billions, micro_batches, offload, room_gb):
 from workshop.jupyter.explorer import Control, explore
 
 explore(
-    choose,
+    all_stages,
     [
         Control("ranks", 64, (2, 4, 8, 16, 64, 256, 1_024)),
         Control("billions", 7.5, (0.5, 1.0, 3.0, 7.5, 13.0, 70.0, 175.0)),
@@ -761,13 +784,25 @@ def configuration(stage, offload=()):
     }
 
 
-runs = [*((stage, []) for stage in range(4)), (2, ["optimizer"])]
-for stage, offload in (*runs, (3, ["optimizer", "param"])):
+runs = {f"stage {stage}": (stage, []) for stage in range(4)}
+runs["stage 2, optimizer offloaded"] = (2, ["optimizer"])
+runs["stage 3, all offloaded"] = (3, ["optimizer", "param"])
+for name, choices in runs.items():
     gc.collect()
     count_from_here()
     torch.manual_seed(rank)
-    name = f"stage {stage}" + ", offload " * bool(offload) + " and ".join(offload)
-    report(**{name: trained(configuration(stage, offload))})
+    report(**{name: trained(configuration(*choices))})
+
+# %% [markdown]
+# The JSON file above accumulates gradients. What does DeepSpeed send then? This cell runs stages 1 and 2 once more, with four micro-batches in a
+# step:
+
+# %%
+# %%ranks --into accumulating
+for stage in (1, 2):
+    gc.collect()
+    config = configuration(stage) | {"gradient_accumulation_steps": 4}
+    report(**{f"stage {stage}": trained(config, steps=8)["sent"]})
 
 # %%
 engines, count = by_deepspeed[0], 8 * (256 * 256 + 256)
@@ -778,24 +813,31 @@ predicted = {
     "stage 2": cut_in_four,
     "stage 3": (4 + 4 + 4 + 8) * count / 4 + 4 * 500_000,  # plus a bucket
 }
-print(f"{'':<38} held after backward   predicted   sent, in passes")
-for name, found in engines.items():
-    pairs = zip(found["losses"], by_hand[0].alone, strict=True)
+passes, rows = {}, []
+for name, engine in engines.items():
+    pairs = zip(engine["losses"], by_hand[0].alone, strict=True)
     worst = max(abs(a - b) for a, b in pairs)
     assert worst < 1e-5, (name, worst)
-    expected = f"{predicted[name] / 1e6:.1f} MB" if name in predicted else ""
-    sent = f"{found['sent'] / ring:27.2f}"
-    print(f"{name:<38} {found['held'] / 1e6:16.1f} MB {expected:>11} {sent}")
+    expected = f"{predicted[name] / 1e6:.1f} MB" if name in predicted else "-"
+    passes[name] = engine["sent"] / ring
+    four = f"{accumulating[0][name] / ring:.2f}" if name in accumulating[0] else "-"
+    held = f"{engine['held'] / 1e6:.1f} MB"
+    rows.append((name, expected, held, f"{passes[name]:.2f}", four))
 for name, size in predicted.items():
     assert abs(engines[name]["held"] / size - 1) < 0.03, name
 for stage in (1, 2, 3):
-    assert abs(engines[f"stage {stage}"]["sent"] / ring - 3) < 0.1, stage
+    assert abs(passes[f"stage {stage}"] - 3) < 0.1, stage
+assert abs(accumulating[0]["stage 1"] / ring - 3) < 0.1
+assert abs(accumulating[0]["stage 2"] / ring - (2 * 4 + 1)) < 0.1
+head = ("", "held after backward: predicted", "measured", "passes sent")
+Table((*head, "with four micro-batches"), rows)
 
 # %% [markdown]
-# The losses are again those of one process. The bytes differ somewhat from the paper's, and DeepSpeed's source explains why:
+# The losses are again those of one process, to 1e-5. The bytes differ somewhat from the paper's, and DeepSpeed's source explains why:
 #
 # - **Stages 1 and 2 send 3 passes, not 2.** DeepSpeed 0.19 reduces gradients with an all-reduce of each bucket, and a rank then keeps only its part
-#   (`use_multi_rank_bucket_allreduce`, on by default). The paper's 2 passes need a reduce-scatter.
+#   (`use_multi_rank_bucket_allreduce`, on by default). The paper's 2 passes need a reduce-scatter. With A micro-batches, stage 1 still sends 3,
+#   and stage 2 sends 2 A + 1, because it reduces after each of them: 9 in the last column.
 # - **`"reduce_scatter": true`**, as in the file above, does not call that collective. It makes DeepSpeed note which rank owns which slice of a
 #   bucket. The slices are then all-reduced together, or, with `use_multi_rank_bucket_allreduce` off, each is reduced to its owner.
 # - **A master copy** of the weights in fp32 is kept, although the weights are in fp32 already. It takes 4 bytes a parameter, divided by N.
@@ -906,10 +948,12 @@ def trains_under(cap: float) -> bool:
 
 
 # %% tags=["nbval-check-output"]
+rows = []
 for share, tries in ((1.05, 5), (0.95, 2)):
     fits = any(trains_under(share * predicted_peak) for _ in range(tries))
-    print(f"{share:.0%} of the predicted peak: {'trains' if fits else 'out of memory'}")
+    rows.append((f"{share:.0%}", "trains" if fits else "out of memory"))
     assert fits == (share > 1)
+Table(("limit, of the predicted peak", "four ranks"), rows)
 
 # %% [markdown]
 # ## At scale
@@ -941,22 +985,20 @@ def state_of(rehearsal) -> float:
 
 
 # %% tags=["nbval-check-output"]
-count, N = 32 * (15_309**2 + 15_309), 64
-print(f"{count:,} parameters, 64 ranks")
-for stage, found in enumerate(rehearsed):
-    formula = zero_bytes(count, N, stage)
-    sent = sum(row.wire_bytes for row in found.traffic)
+count, N, rows = 32 * (15_309**2 + 15_309), 64, []
+for stage, rehearsal in enumerate(rehearsed):
+    formula, state = zero_bytes(count, N, stage), state_of(rehearsal)
+    sent = sum(row.wire_bytes for row in rehearsal.traffic)
     times = sent / ((N - 1) / N * 2 * count)
-    print(
-        f"stage {stage}: formula {formula / 1e9:6.1f} GB",
-        f"  rehearsed {state_of(found) / 1e9:6.1f} GB",
-        f"  peak {found.peak_bytes / 1e9:6.1f} GB   sends {times:.2f} passes",
-    )
+    sizes = [f"{size / 1e9:.1f} GB" for size in (formula, state, rehearsal.peak_bytes)]
+    rows.append((f"{stage}", *sizes, f"{times:.2f}"))
     assert abs(times - (3 if stage == 3 else 2)) < 0.001
-    assert abs(state_of(found) / formula - 1) < 0.01
+    assert abs(state / formula - 1) < 0.01
 for stage, times in ((2, 2), (3, 3)):  # gradients twice, and gathered weights
     at_work = rehearsed[stage].peak_bytes - state_of(rehearsed[stage])
     assert abs(at_work / (times * 2 * count / 32) - 1) < 0.05
+head = ("stage", "state: your formula", "rehearsed", "peak", "passes sent")
+Table(head, rows, f"{count:,} parameters on {N} ranks")
 
 # %% [markdown]
 # Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (The code holds a little more: one layer's gradient in fp32, which the optimizer is about
@@ -1012,24 +1054,38 @@ state = zero_bytes(count, N, 3)
 sent = sum(row.wire_bytes for row in thousand.traffic)
 expected = (N - 1) / N * 2 * (3 * count - ends)  # the root is gathered once
 held, peak = state_of(thousand), thousand.peak_bytes
-print(f"{count:,} parameters on {N:,} ranks")
-print(f"state   formula {state / 1e9:6.3f} GB   rehearsed {held / 1e9:6.3f} GB")
-print(f"peak                        rehearsed {peak / 1e9:6.3f} GB")
-print(f"sent    formula {expected / 1e9:6.2f} GB    rehearsed {sent / 1e9:6.2f} GB")
+rows = [
+    ("state", f"{state / 1e9:.2f} GB", f"{held / 1e9:.2f} GB"),
+    ("peak", "-", f"{peak / 1e9:.2f} GB"),
+    ("sent in a step", f"{expected / 1e9:.2f} GB", f"{sent / 1e9:.2f} GB"),
+]
+assert abs(held / state - 1) < 0.02
 assert abs(sent / expected - 1) < 0.001
 assert peak > 10 * state, "N no longer decides"
+Table(("", "formula", "rehearsed"), rows, f"{count:,} parameters on {N:,} ranks")
+
+# %% [markdown]
+# The state of 7.7 billion parameters has shrunk to a tenth of a gigabyte, but the peak has not followed. What does it consist of?
+
+# %% tags=["nbval-check-output"]
 gathered = 2 * (ends + one_layer)  # the root and the layer at work, in bf16
 matrix = 2 * h * 15_360  # a gradient that autograd is passing on
 saved = thousand.memory.peak_parts["activations"] - gathered  # counted there, too
-print(f"of it   gathered weights {gathered / 1e9:.2f} GB, their gradients as much,")
-print(f"        {layers} layers' activations {saved / 1e9:.2f} GB,", end=" ")
-print(f"one more gradient {matrix / 1e9:.2f} GB, state {state / 1e9:.2f} GB")
-assert abs((2 * gathered + saved + matrix + state) / peak - 1) < 0.02
+parts = {
+    "gathered weights: root and a layer": gathered,
+    "their gradients": gathered,
+    f"activations of {layers} layers": saved,
+    "one more gradient": matrix,
+    "state": state,
+}
+assert abs(sum(parts.values()) / peak - 1) < 0.02
+rows = [(part, f"{size / 1e9:.2f} GB") for part, size in parts.items()]
+rows.append(("together", f"{sum(parts.values()) / 1e9:.2f} GB"))
+Table(("part of the peak", "size"), rows)
 
 # %% [markdown]
-# The state of 7.7 billion parameters has shrunk to a tenth of a gigabyte, but the peak has not followed. Most of the peak is weights and gradients
-# of one layer and of the root (embedding and head, which this code keeps gathered from forward to backward). The activations are those of 256
-# tokens, without recomputation. From here on, more ranks save next to nothing.
+# Most of the peak is weights and gradients of one layer and of the root (embedding and head, which this code keeps gathered from forward to
+# backward). The activations are those of 256 tokens, without recomputation. From here on, more ranks save next to nothing.
 #
 # And each of the thousand ranks still sends 45 GB in every step, however large N is. If there are many ranks and each has little to compute, the
 # wire decides how long a step takes. Day 3 cuts the layer itself, and day 4 the bytes.

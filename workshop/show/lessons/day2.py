@@ -8,6 +8,7 @@ from typing import Any
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.show.bars import at_end, bars_stacked
 from workshop.show.grids import cell, no_lines
+from workshop.show.parts import PART_COLOURS
 from workshop.show.style import (
     LIMIT,
     MEASURED,
@@ -193,14 +194,14 @@ def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
 def held_and_sent(held: Costs, sent: Costs, cap: float, title: str = "") -> Picture:
     """Two panels with a stacked bar for each case: bytes held, with the device's cap, and bytes sent.
 
-    held, sent: case -> part -> bytes. A case over the cap has its total in the cap's colour. ValueError where
-    the two do not name the same cases.
+    held, sent: case -> part -> bytes; parts have the colours of `memory_by_part`, and others are grey. A case
+    over the cap has its total in the cap's colour. ValueError where the two do not name the same cases.
     """
     if list(held) != list(sent):
         raise ValueError(f"held is of {list(held)}, sent of {list(sent)}: name the same cases in one order")
     figure, axes = new_figure(8.4, 1.5 + 0.36 * len(held), columns=2)
     parts = dict.fromkeys(part for costs in (held, sent) for each in costs.values() for part in each)
-    colours = {part: rank_colour(index) for index, part in enumerate(parts)}
+    colours = {part: PART_COLOURS.get(part, PART_COLOURS["other"]) for part in parts}
     for axis, costs, limit, label in (
         (axes[0], held, cap, "GB a rank holds"),
         (axes[1], sent, 0.0, "GB it sends in a step"),

@@ -1,0 +1,1 @@
+"""Exercise: the third stage of ZeRO, as a training step on shards."""
