@@ -415,6 +415,7 @@ def sharded_step(shards: list, x: torch.Tensor, gather, lr: float) -> None:
 # %%
 # %%ranks --pass sharded_step --into third
 shards = [weight.chunk(world_size)[rank].clone() for weight in whole]
+gathers = 0
 sharded_step(shards, batch.chunk(world_size)[rank], gather, 0.1)
 for shard, right in zip(shards, new_weights, strict=True):
     torch.testing.assert_close(shard, right.chunk(world_size)[rank])
