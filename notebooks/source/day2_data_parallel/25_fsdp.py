@@ -132,6 +132,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
+from workshop.facts.tabular import Table
+
 WIDTH, DEPTH, CAP = (8_192, 8, 8 * 2**30) if on_gpus else (768, 8, 64 * 2**20)
 
 
@@ -173,8 +175,8 @@ def train():
     dist.barrier()
     time.sleep(0.05)  # gloo's threads free their copies a moment late
     weight = model[0].weight
-    report(held=held_bytes(), one=str(weight.placements))
-    report(local=tuple(weight.to_local().shape))
+    report(held=held_bytes(), cut=weight.placements[0].dim)
+    report(local=list(weight.to_local().shape))
 
 
 train()
@@ -184,11 +186,16 @@ dist.destroy_process_group()
 # %%
 P = DEPTH * (WIDTH * WIDTH + WIDTH)
 predicted = 12 * P // 4  # weights and two moments, 4 bytes each; gradients are gone
-print(f"a rank holds {fits[0].local} of ({WIDTH}, {WIDTH}): {fits[0].one}")
-held = fits[0].held
-print(f"between steps: {predicted / 1e6:.2f} MB predicted, {held / 1e6:.2f} MB held;")
-print(f"DDP, which keeps its buckets too, would hold {16 * P / 1e6:.2f} MB")
-assert abs(fits[0].held / predicted - 1) < 0.01
+held, (height, width) = fits[0].held, fits[0].local
+print(f"of {WIDTH} x {WIDTH} weights, a rank holds {height} x {width}:", end=" ")
+print(f"Shard(dim={fits[0].cut})")
+assert (height, width) == (WIDTH // 4, WIDTH)
+assert abs(held / predicted - 1) < 0.01
+rows = [
+    ("fully_shard", f"{predicted / 1e6:.2f} MB", f"{held / 1e6:.2f} MB"),
+    ("DDP, with its buckets", f"{16 * P / 1e6:.2f} MB", "-"),
+]
+Table(("between steps, a rank holds", "predicted", "measured"), rows)
 
 # %% [markdown]
 # ## Predict: which modules are units?
@@ -305,13 +312,14 @@ for name, how in {**wraps, **choices}.items():
 # ## Compare: the losses
 
 # %% tags=["nbval-check-output"]
-found = tried[0]
+variants, rows = tried[0], []
 for name in ("by hand", *wraps, *choices):
-    pairs = zip(found[name]["losses"], found.alone, strict=True)
+    pairs = zip(variants[name]["losses"], variants.alone, strict=True)
     worst = max(abs(a - b) for a, b in pairs)
     allowed = 0.02 if name == "bf16" else 1e-5
     assert worst < allowed, (name, worst)
-    print(f"{name:<14} losses of a single process, to {allowed:g}")
+    rows.append((name, "0.02" if name == "bf16" else "0.00001"))
+Table(("variant", "its losses are those of a single process, to"), rows)
 
 # %% [markdown]
 # For bf16 the cell only requires an agreement to 0.02, because bf16 is no more precise than that here. Eight significant bits mean a rounding error
@@ -332,21 +340,22 @@ largest = {"root": P, "layers": layer, "every linear": head}
 counts = {}
 
 # %%
-print("             gathers   largest      peak      sent predicted")
+peaks, rows = {}, []
 for name in wraps:
-    measured = found[name]["measured"]
+    measured = variants[name]["measured"]
     gathers = next(row for row in measured.traffic if row.name == "all_gather")
     kinds = ("all_gather", "reduce_scatter")
     sent = sum(row.wire_bytes for row in measured.traffic if row.name in kinds)
     expected = (N - 1) / N * (in_root[name] + 2 * (P - in_root[name]) + P)
     counts[name] = gathers.count
-    sizes = (largest[name], measured.memory.peak_bytes, sent, expected)
-    shown = " ".join(f"{format_bytes(size):>9}" for size in sizes)
-    print(f"{name:<12} {gathers.count:>7} {shown}")
+    peaks[name] = measured.memory.peak_bytes
+    sizes = (largest[name], peaks[name], expected, sent)
+    rows.append((name, f"{gathers.count}", *map(format_bytes, sizes)))
     assert abs(sent / expected - 1) < 0.002, (sent, expected)
 assert counts == {"root": 1, "layers": 2 * 4 + 1, "every linear": 2 * (4 * 7 + 1) + 1}
-peaks = {name: found[name]["measured"].memory.peak_bytes for name in wraps}
 assert peaks["every linear"] <= peaks["layers"] < peaks["root"]
+head = ("units", "gathers", "largest unit", "peak", "sent: predicted", "measured")
+display(Table(head, rows))
 beside("lowest_peak", measured=min(peaks, key=peaks.get).replace(" ", "-"))
 
 # %% [markdown]
@@ -355,18 +364,18 @@ beside("lowest_peak", measured=min(peaks, key=peaks.get).replace(" ", "-"))
 # whole gradients, before they are reduced.)
 
 # %%
-show.memory_timeline(found["root"]["measured"])
+show.memory_timeline(variants["root"]["measured"])
 
 # %% [markdown]
 # The second picture has **a unit for each layer**. The root stays from forward to backward. On top of it, gathered weights come and go, layer by
 # layer.
 
 # %%
-show.memory_timeline(found["layers"]["measured"])
+show.memory_timeline(variants["layers"]["measured"])
 
 # %% [markdown]
-# *Every linear* needs even less memory, but it makes more than six times as many gathers: 59 instead of 9. On a real link, a message below about a
-# megabyte costs its start-up time and little else (lesson 21).
+# *Every linear* needs even less memory, but it makes more than six times as many gathers: 59 instead of 9. Each of them pays a start-up time, and a
+# small message pays little else: in lesson 21, the knee of eight H200 lay at 4.5 MiB.
 #
 # ### Exercise: find the wrong wrap
 #
@@ -396,7 +405,7 @@ with measure(memory=False) as measured:
 report(gathers=sum(row.count for row in measured.traffic if row.name == "all_gather"))
 
 # %%
-rows = found["layers"]["measured"].traffic
+rows = variants["layers"]["measured"].traffic
 wanted = sum(row.count for row in rows if row.name == "all_gather")
 print(f"gathers in a step: {yours[0].gathers}, with a unit for each layer {wanted}")
 assert yours[0].gathers == wanted
@@ -418,21 +427,21 @@ assert yours[0].gathers == wanted
 #   and device are the same, so nothing is saved.)
 
 # %%
-table = []
-print(f"{'':<14} {'peak':>10} {'sent':>10}   gathered over")
+by_name, rows = {}, []
 for name in ("layers", *choices):
-    measured = found[name]["measured"]
-    rows = [row for row in measured.traffic if row.name in kinds]
-    sent = sum(row.wire_bytes for row in rows)
-    gathers = [row for row in rows if row.name == "all_gather"]
-    over = ", ".join(f"{row.count} x {row.group_size} ranks" for row in gathers)
-    peak = measured.memory.peak_bytes
-    table.append((name, peak, sent))
-    print(f"{name:<14} {format_bytes(peak):>10} {format_bytes(sent):>10}   {over}")
-by_name = {name: (peak, sent) for name, peak, sent in table}
+    measured = variants[name]["measured"]
+    collectives = [row for row in measured.traffic if row.name in kinds]
+    sent = sum(row.wire_bytes for row in collectives)
+    over = {4: 0, 2: 0}
+    for row in collectives:
+        over[row.group_size] += row.count if row.name == "all_gather" else 0
+    by_name[name] = (measured.memory.peak_bytes, sent)
+    counts = [f"{count or '-'}" for count in over.values()]
+    rows.append((name, *map(format_bytes, by_name[name]), *counts))
 kept = by_name["keep weights"][1]
 assert kept < by_name["layers"][1] < 1.6 * kept
 assert by_name["bf16"][1] < 0.8 * by_name["layers"][1]
+Table(("", "peak", "sent", "gathers over 4 ranks", "over 2 ranks"), rows)
 
 # %% [markdown]
 # The first three rows show the trade-off: the less memory a variant needs, the more bytes it sends. So do not ask which row saves most memory. Ask
@@ -440,13 +449,16 @@ assert by_name["bf16"][1] < 0.8 * by_name["layers"][1]
 # memory limit, and then under a limit that is just too small to keep all weights:
 
 # %%
-in_fp32 = [row for row in table if row[0] != "bf16"]
-best = {}
-for cap in (2**30, by_name["keep weights"][0] - 1):
-    fitting = [(sent, peak, name) for name, peak, sent in in_fp32 if peak <= cap]
-    best[cap] = min(fitting)[-1]
-    print(f"under {format_bytes(cap):>10}: {best[cap]}")
-assert list(best.values()) == ["keep weights", "keep in pairs"]
+in_fp32 = {name: costs for name, costs in by_name.items() if name != "bf16"}
+enough = by_name["keep weights"][0]  # bytes
+limits, best = {"1 GiB": 2**30, f"just under {format_bytes(enough)}": enough - 1}, []
+for cap in limits.values():
+    fitting = [
+        (sent, peak, name) for name, (peak, sent) in in_fp32.items() if peak <= cap
+    ]
+    best.append(min(fitting)[-1])
+assert best == ["keep weights", "keep in pairs"]
+Table(("memory limit", "sends least"), list(zip(limits, best, strict=True)))
 
 # %% [markdown]
 # ## When is a gather hidden?
@@ -505,17 +517,16 @@ def clocked_forward(prefetch):
         return time.perf_counter() - start, computes
 
 
-clocked = {}
+clocked, rows = {}, []
 for prefetch in (0, 1):
     tries = [clocked_forward(prefetch) for _ in range(3)]  # one may hit a busy moment
     clocked[prefetch], computes = min(tries)
     expected = forward_times(WIRE, computes, prefetch)[1][-1][1]
-    both = (
-        f"{1e3 * expected:3.0f} ms predicted, {1e3 * clocked[prefetch]:3.0f} ms clocked"
-    )
-    print(f"prefetch {prefetch}: {both}")
+    times = [f"{1e3 * seconds:.0f} ms" for seconds in (expected, clocked[prefetch])]
+    rows.append((f"{prefetch}", *times))
     assert 0.6 < expected / clocked[prefetch] < 1.05
 assert clocked[1] < 0.8 * clocked[0]
+display(Table(("prefetch", "forward: predicted", "clocked"), rows))
 planned = forward_times(WIRE, LAYERS * [COMPUTE], 1)[1][-1][1]
 beside("forward_ms", predicted=1e3 * planned, measured=1e3 * clocked[1])
 
@@ -562,7 +573,7 @@ def forward_picture(tokens, gb_per_second, prefetch, layers_take):
     total, busy = rows[1][-1][1], 2 * LAYER * tokens / FLOPS * LAYERS
     axis.set_yticks((0, 1), ("gather", "compute"))
     axis.invert_yaxis()
-    axis.set_xlabel("milliseconds; a colour is a layer")
+    axis.set_xlabel("milliseconds; each color is a layer")
     share = f"computing {busy / total:.0%} of the time"
     title = f"{tokens:,} tokens, {gb_per_second} GB/s, prefetch {prefetch}: {share}"
     axis.set_title(title, fontsize=9)
@@ -585,16 +596,17 @@ def exposed(tokens, prefetch, gb_per_second=50, layers_take="equal times"):
     return 1 - 2 * LAYER * tokens / FLOPS * LAYERS / layers[-1][1]
 
 
-print("nothing computed:  without prefetch   one ahead   two ahead")
+rows = []
 for tokens in (2_048, 8_192, 32_768):
     shares = [exposed(tokens, prefetch) for prefetch in (0, 1, 2)]
-    row = f"{shares[0]:>18.0%} {shares[1]:>11.0%} {shares[2]:>11.0%}"
-    print(f"{tokens:>7,} tokens {row}")
+    rows.append((f"{tokens:,}", "equal", *(f"{share:.0%}" for share in shares)))
 assert exposed(32_768, 1) < 0.05 < exposed(32_768, 0)
 assert abs(exposed(2_048, 2) - exposed(2_048, 1)) < 0.01, "a slow wire stays slow"
 uneven = [exposed(8_192, ahead, layers_take="unequal times") for ahead in (0, 1, 2)]
-print(f"8,192, unequal {uneven[0]:>18.0%} {uneven[1]:>11.0%} {uneven[2]:>11.0%}")
+rows.append(("8,192", "unequal", *(f"{share:.0%}" for share in uneven)))
 assert uneven[2] < 0.6 * uneven[1], "here the second one ahead helps"
+head = ("tokens a rank", "layers take", "without prefetch", "one ahead", "two ahead")
+display(Table(head, rows, "Share of forward in which nothing is computed"))
 beside("tokens_to_hide", calculated=FLOPS / 50e9)
 
 # %% [markdown]
@@ -650,15 +662,13 @@ alone(*next(whole.step(0, device))).backward()
 report(alone=torch.nn.utils.clip_grad_norm_(alone.parameters(), max_norm=1.0).item())
 
 # %%
-from workshop.facts.tabular import Table
-
 each, end = loops[0]["each time"], loops[0]["at the end"]
 totals, rows = [], []
-for name, found_here in (("each time", each), ("at the end", end)):
-    gathers, sums = (found_here["sent"][kind] for kind in kinds)
+for name, loop in (("each time", each), ("at the end", end)):
+    gathers, sums = (loop["sent"][kind] for kind in kinds)
     totals.append(gathers + sums)
-    sizes = (gathers, sums, totals[-1], found_here["peak"])
-    norm = found_here["norm"]
+    sizes = (gathers, sums, totals[-1], loop["peak"])
+    norm = loop["norm"]
     rows.append((name, *map(format_bytes, sizes), f"{norm:.5f}"))
     assert abs(norm / loops[0].alone - 1) < 1e-4
 assert each["sent"]["reduce_scatter"] == 4 * end["sent"]["reduce_scatter"]
@@ -816,11 +826,13 @@ two = launch.torchrun(launch.Script(folder / "resume.py"), 2)
 
 # %%
 assert list(two[0].losses) == [2, 3], "two steps were left"
+rows = []
 for step in (2, 3):
     on_four = sum(four[rank].losses[step] for rank in range(4)) / 4
     on_two = sum(two[rank].losses[step] for rank in range(2)) / 2
-    print(f"step {step}: {on_four:.6f} on four ranks, {on_two:.6f} on two, resumed")
+    rows.append((f"{step}", f"{on_four:.5f}", f"{on_two:.5f}"))
     assert abs(on_four - on_two) < 1e-5
+Table(("step", "loss on four ranks", "on two, resumed"), rows)
 
 # %% [markdown]
 # In `workshop.train` the class `Checkpoints` does this. It also survives a save that is killed halfway.
@@ -901,7 +913,7 @@ root = 2 * padded(words) * h + h
 count = llama.num_layers * one_layer + root
 expected = (N - 1) / N * (2 * (root + 2 * (count - root)) + 4 * count)
 sent = sum(row.wire_bytes for row in flat.traffic)
-print(f"sent   closed form {expected / 1e9:6.2f} GB   rehearsed {sent / 1e9:6.2f} GB")
+rows = [("sent", f"{expected / 1e9:.2f} GB", f"{sent / 1e9:.2f} GB")]
 assert abs(sent / expected - 1) < 0.001
 
 how = replace(implementation("torch"), norm="eager", step_room=0.0)
@@ -909,9 +921,9 @@ layout = Layout(shard=N, zero=3, recompute="full", precision="fsdp-bf16")
 run = Run(llama, f"{N}xH100", layout, 1, 2_048, implementation=how)
 predicted = predict_memory(run)
 expected_peak, peak = predicted.peak_bytes, flat.peak_bytes
-print(f"peak     predicted {expected_peak / 1e9:6.2f} GB", end="   ")
-print(f"rehearsed {peak / 1e9:6.2f} GB")
+rows.append(("peak", f"{expected_peak / 1e9:.2f} GB", f"{peak / 1e9:.2f} GB"))
 assert abs(expected_peak / peak - 1) < 0.1
+display(Table(("", "predicted", "rehearsed"), rows, "One of 512 ranks, Llama 7B"))
 show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 
 # %% [markdown]
@@ -939,16 +951,18 @@ from workshop.facts.published import published_table
 
 num_params = catalogue.model("llama-3.1-8b").num_params
 saved = 16 * num_params * (1 / 8 - 1 / 128) / 2**30
-peaks_of = {}
+peaks_of, rows = {}, []
 for row in published_table("torchtitan_performance"):
     if row["model"] == "Llama3.1-8B" and row["local_batch_size_seqs"] == "2":
         case = row["compile"], row["float8"]
         peaks_of.setdefault(case, []).append(float(row["peak_memory_GiB"]))
 for (compiled, in_8_bits), (on_8, on_128) in peaks_of.items():
     kind = "plain" if compiled == "0" else "compiled" + ", fp8" * (in_8_bits == "1")
-    print(f"{kind:<13} {on_8} GiB on 8, {on_128} on 128:", end=" ")
-    print(f"{on_8 - on_128:.1f} less, predicted {saved:.1f}")
+    sizes = (on_8, on_128, on_8 - on_128, saved)
+    rows.append((kind, *(f"{size:.1f} GiB" for size in sizes)))
     assert 0.9 < saved / (on_8 - on_128) < 1
+head = ("Llama 3.1 8B", "peak on 8 GPUs", "on 128", "less", "less: predicted")
+display(Table(head, rows))
 on_8, on_128 = peaks_of["0", "0"]
 beside("on_128", predicted=on_8 - saved, measured=on_128)
 
@@ -961,10 +975,10 @@ beside("on_128", predicted=on_8 - saved, measured=on_128)
 #
 # With one ring over 512 ranks, the gathers of every layer cross many nodes. **Hybrid sharding** (HSDP) shards inside a node, over fast links, and
 # replicates across nodes: this is the mesh of 64 x 8. Each rank holds more state. In return, no layer waits for another node: only gradients cross
-# between nodes, once a step, while backward runs. Here are both rehearsals side by side:
+# between nodes, once a step, while backward runs. Here are both rehearsals side by side, the flat ring and the hybrid:
 
 # %%
-show.traffic_table({"512": flat, "64 x 8": hybrid})
+show.traffic_table({"flat": flat, "hybrid": hybrid})
 
 # %%
 crossing = [row for row in hybrid.traffic if row.axis == "replicate"]
@@ -973,13 +987,17 @@ calls = [sum(row.count for row in rows) for rows in (flat.traffic, crossing)]
 peaks = (flat.peak_bytes, hybrid.peak_bytes)
 # in a flat ring one rank in eight sends to another node; with 64 x 8, all eight do
 leaves = (sent, 8 * far)
-print(f"a node sends out {leaves[0] / 1e9:.1f} GB and {leaves[1] / 1e9:.1f} GB,")
-print(f"each rank in {calls[0]} collectives of 512, and in {calls[1]} of 64;")
-print(f"peak of a rank: {peaks[0] / 1e9:.1f} GB and {peaks[1] / 1e9:.1f} GB")
 assert abs(far / (2 * 63 / 64 * 4 * llama.num_params / 8) - 1) < 0.01
 assert abs(leaves[1] / leaves[0] - 1) < 0.02
 assert calls == [98, 33], "two gathers a layer, sums, the root; sums alone"
 assert abs(peaks[1] - peaks[0] - 12.5e9) < 0.5e9
+rows = [
+    ("a node sends to others", *(f"{size / 1e9:.1f} GB" for size in leaves)),
+    ("collectives across nodes", *map(str, calls)),
+    ("ranks in each of them", "512", "64"),
+    ("peak of a rank", *(f"{size / 1e9:.1f} GB" for size in peaks)),
+]
+Table(("", "flat: 512", "hybrid: 64 x 8"), rows)
 
 # %% [markdown]
 # A node's network cards carry as many bytes as before. What changes is *when* they carry them: the gathers, for which a layer has to wait, stay
@@ -998,10 +1016,10 @@ paper = {
     "sharded": 3 * M * (W - 1) / W,
     "hybrid": 2 * M * (W - 1) / (G * W),
 }
-for name, crossing_bytes in paper.items():
-    print(f"{name:<10} {crossing_bytes / 1e9:6.2f} GB a GPU by the paper's formula")
-print(f"hybrid     {far / 1e9:6.2f} GB a GPU rehearsed")
+rows = [(name, f"{size / 1e9:.2f} GB", "-") for name, size in paper.items()]
+rows[-1] = ("hybrid", f"{paper['hybrid'] / 1e9:.2f} GB", f"{far / 1e9:.2f} GB")
 assert abs(far / paper["hybrid"] - 1) < 0.02
+Table(("a GPU sends to other hosts", "by the paper's formula", "rehearsed"), rows)
 
 # %% [markdown]
 # For hybrid sharding, the formula and the rehearsal agree. For full sharding, the paper counts every byte as leaving the host. But in a ring that
