@@ -2,7 +2,7 @@
 # # Cut the matrix: how can one layer live on several devices?
 #
 # - **You need** `21_collectives`; `13_memory_of_a_step` for what forward keeps; how a product of matrices is differentiated.
-# - **It takes** 55 minutes to read and try, under a minute to run.
+# - **It takes** 60 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on four ranks. On GPUs the same code uses NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
 # - **Model and text:** `TINY` and the reference manual. The model has eight heads for keys and values, as many as for queries, so that each of four
@@ -12,14 +12,15 @@
 #
 # ## Question
 #
-# With ZeRO and FSDP a rank stores only a part of each layer, but to *compute* a layer, every rank gathers all of it. So the largest layer decides
-# whether a model fits. Can four ranks compute one layer without any of them ever holding the whole layer? What must they send each other, and how
+# With ZeRO-3 and FSDP a rank stores only a part of each layer, but to *compute* a layer, every rank gathers all of it. So every rank needs room for
+# the largest layer. Can four ranks compute one layer without any of them ever holding the whole layer? What must they send each other, and how
 # often?
 
 # %%
 # %load_ext workshop
 from workshop import show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
 
 # %% [markdown]
@@ -65,8 +66,14 @@ if rank == 0:
 #
 # $$y = \mathrm{relu}(x A)\,B$$
 #
-# **Predict:** which cut do you choose for $A$, and which for $B$, so that the whole block needs only one collective?
-#
+# If you cut each product without looking at the other, the block needs two collectives. One is enough.
+
+# %%
+# %%guess first_cut --choices columns,rows
+# How do you cut A, so that the whole block needs only one collective?
+...
+
+# %% [markdown]
 # ## The activation decides
 #
 # If $A$ is cut by rows, each rank has one term of a sum. May a rank apply the ReLU to its own term? Two numbers are enough to find out.
@@ -85,6 +92,9 @@ assert of_the_sum != of_each
 # $xA$ are multiplied by exactly its own rows of $B$:
 #
 # $$\mathrm{relu}(x\,[A_0\ A_1])\begin{bmatrix}B_0\\B_1\end{bmatrix} = \mathrm{relu}(xA_0)B_0 + \mathrm{relu}(xA_1)B_1$$
+
+# %%
+beside("first_cut", calculated="columns")
 
 # %%
 show.cut_matrices(
@@ -219,21 +229,24 @@ def in_one_process():
 report(by_hand=by_hand, whole=in_one_process())
 
 # %%
-print("step   four ranks, your backwards   one process, autograd")
 by_hand, whole = trained[0].by_hand, trained[0].whole
-for step in (0, 1, 9, 29):
-    print(f"{step + 1:>4} {by_hand[step]:>28.4f} {whole[step]:>23.4f}")
+rows = [
+    (f"{step + 1}", f"{by_hand[step]:.4f}", f"{whole[step]:.4f}")
+    for step in (0, 1, 9, 29)
+]
 for rank in range(4):
     for mine, its in zip(trained[rank].by_hand, whole, strict=True):
         assert abs(mine - its) < 1e-4 * whole[0]
 assert whole[-1] < 0.5 * whole[0], "and it learns"
+Table(("step", "four ranks, your backwards", "one process, autograd"), rows, "Losses")
 
 # %% [markdown]
 # ## A transformer
 #
 # The gated MLP of a Llama has two matrices at its entrance, gate and up. Both are cut by columns, at the same places, and then down is cut by rows.
-# In attention, a *head* must stay whole. So q, k and v are cut by columns, whole heads at a time, and o is cut by rows. Attention and MLP have one
-# f and one g each. The picture shows a layer of our small model, to scale: width 64, eight heads, inner width 192.
+# In attention, a *head* must stay whole: each of its scores is a sum over the width of the head. So q, k and v are cut by columns, whole heads at a
+# time, and o is cut by rows. Attention and MLP have one f and one g each. The picture shows a layer of our small model, to scale: width 64, eight
+# heads, inner width 192.
 
 # %%
 show.cut_matrices(
@@ -316,10 +329,10 @@ report(losses=losses, count=count, size=size)
 
 # %%
 by_hand, plain, of_torch = cut_loss[0].losses
-print(f"by hand {by_hand:.4f}, whole {plain:.4f}, loss_parallel {of_torch:.4f}")
+print(f"loss by hand {by_hand:.4f}, whole {plain:.4f}, loss_parallel {of_torch:.4f}")
 assert max(abs(other - by_hand) for other in (plain, of_torch)) < 1e-5 * by_hand
 count, size = cut_loss[0].count, cut_loss[0].size
-print(f"{count} collectives, {size} bytes; the logits: {64 * 4_096 * 4:,}")
+print(f"{count} collectives reduce {size} B; all the logits have {64 * 4_096 * 4:,} B")
 assert size <= 3 * 64 * 4, "three float32 numbers for each position"
 
 # %% [markdown]
@@ -492,7 +505,7 @@ def name_of(name):
 
 def whole_gradients(model):
     """Gradients of the uncut parameters, by their names in the uncut model."""
-    found = {}
+    gradients = {}
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
         if isinstance(gradient, DTensor):
@@ -500,8 +513,18 @@ def whole_gradients(model):
         elif "norm" not in name and gradient.shape != right[name_of(name)].shape:
             by_rows = name.endswith(("o_proj.weight", "down_proj.weight"))
             gradient = all_gather(gradient, 1 if by_rows else 0, None)
-        found[name_of(name)] = gradient
-    return found
+        gradients[name_of(name)] = gradient
+    return gradients
+
+
+def furthest(model):
+    """The largest distance of a gradient from that of one process, as a share."""
+    gradients = whole_gradients(model)
+    assert gradients.keys() == right.keys()
+    return max(
+        ((gradients[name] - one).norm() / one.norm()).item()
+        for name, one in right.items()
+    )
 
 
 # %% [markdown]
@@ -517,21 +540,13 @@ for layers in (1, 2):
     for way in ("by hand", "sequence parallel", "by plan", "short plan"):
         _, copy = pair(layers)
         model, own, kept, sent = step(way, copy)
-        found = whole_gradients(model)
-        assert found.keys() == right.keys()
-        off = [
-            (found[name] - right[name]).norm() / right[name].norm() for name in right
-        ]
         report(**{
             f"{way}, {layers}": {
-                "loss": abs(own - loss).item(), "gradients": max(off).item(),
-                "compared": len(found), "kept": kept, "kept_whole": kept_whole,
+                "loss": abs(own - loss).item(), "gradients": furthest(model),
+                "compared": len(right), "kept": kept, "kept_whole": kept_whole,
                 "traffic": sent,
             }
         })  # fmt: skip
-
-# %%
-# %ranks stop
 
 # %% [markdown]
 # ## Compare
@@ -539,59 +554,70 @@ for layers in (1, 2):
 # First we check whether it is still the same model.
 
 # %% tags=["nbval-check-output"]
+rows = []
 for way in ("by hand", "sequence parallel", "by plan", "short plan"):
     for rank in range(4):
-        found = cut[rank][f"{way}, 2"]
-        assert max(found["loss"], found["gradients"]) < 1e-5, (way, rank, found)
-    print(
-        f"{way:<18} loss and all {found['compared']} gradients "
-        "are those of one process, to 1e-5"
-    )
+        ran = cut[rank][f"{way}, 2"]
+        assert max(ran["loss"], ran["gradients"]) < 1e-5, (way, rank, ran)
+    rows.append((way, "yes", f"all {ran['compared']}"))
+Table(("cut", "same loss", "same gradients"), rows, "As in one process, to 1e-5")
 
 # %% [markdown]
 # Now we look at the traffic. The model ran with one layer and with two layers, so the difference is what one layer sends.
 
-# %% tags=["nbval-check-output"]
+# %%
 from workshop.predict.collectives import wire_bytes
 
 
-def of_a_layer(way):
+def of_a_layer(way, runs=cut):
     """By collective, the calls and bytes of a rank that the second layer has added."""
-    one, two = cut[0][f"{way}, 1"]["traffic"], cut[0][f"{way}, 2"]["traffic"]
+    one, two = (runs[0][f"{way}, {layers}"]["traffic"] for layers in (1, 2))
     more = {
         name: (two[name][0] - one[name][0], two[name][1] - one[name][1]) for name in two
     }
     return {name: added for name, added in more.items() if added[0]}
 
 
-t, a_tensor = 4, 4 * 1 * 32 * 64  # ranks; bytes of (batch, sequence, hidden), fp32
-norms = 2 * int(wire_bytes("all_reduce", 4 * 64, t))
-a_sum = int(wire_bytes("all_reduce", a_tensor, t))
+t, activation_bytes = 4, 4 * 1 * 32 * 64  # ranks; fp32 x batch x sequence x hidden
+norm_bytes = 4 * 64
+
+
+def calls(count, collective, size=activation_bytes):
+    """So many calls of a collective, and the bytes that a rank sends in all of them."""
+    return count, count * int(wire_bytes(collective, size, t))
+
+
+# %% [markdown]
+# In the short plan each of q, k, v, gate and up has an f of its own. With the two g, these are seven.
+
+# %% tags=["nbval-check-output"]
 predicted = {
-    "by hand": {"all_reduce": (4, 4 * a_sum)},
-    "by plan": {"all_reduce": (4, 4 * a_sum)},
-    "short plan": {"all_reduce": (5 + 2, 7 * a_sum)},  # f: q, k, v, gate, up; and two g
+    "by hand": {"all_reduce": calls(4, "all_reduce")},
+    "by plan": {"all_reduce": calls(4, "all_reduce")},
+    "short plan": {"all_reduce": calls(5 + 2, "all_reduce")},
     "sequence parallel": {
-        "all_gather": (4, 4 * int(wire_bytes("all_gather", a_tensor, t))),
-        "reduce_scatter": (4, 4 * int(wire_bytes("reduce_scatter", a_tensor, t))),
-        "all_reduce": (2, norms),
+        "all_gather": calls(4, "all_gather"),
+        "reduce_scatter": calls(4, "reduce_scatter"),
+        "all_reduce": calls(2, "all_reduce", norm_bytes),
     },
 }
-print("a layer, forward + backward        predicted, in all     measured, in all")
+rows = []
 for way, wanted in predicted.items():
-    found = of_a_layer(way)
-    for name, (count, size) in wanted.items():
-        print(
-            f"{way:<18} {name:<15} {count:>3} calls, {size:>7,} B "
-            f"{found[name][0]:>5} calls, {found[name][1]:>7,} B"
-        )
-    assert found == wanted, (found, wanted)
+    sent = of_a_layer(way)
+    for name in wanted:
+        counts = (f"{wanted[name][0]}", f"{sent[name][0]}")
+        sizes = (f"{wanted[name][1]:,} B", f"{sent[name][1]:,} B")
+        rows.append((way, name, *counts, *sizes))
+    assert sent == wanted, (sent, wanted)
+title = "One layer, forward and backward"
+head = ("cut", "collective", "calls: predicted", "measured")
+Table((*head, "sent in all: predicted", "measured"), rows, title)
 
 # %% tags=["nbval-check-output"]
 logits = cut[0]["short plan, 2"]["traffic"]["all_gather"]
 assert logits == (1, wire_bytes("all_gather", 4 * 32 * 256, t))
 assert "all_gather" not in cut[0]["by plan, 2"]["traffic"]
-print(f"short plan, once a step: the logits, gathered, {logits[1]:,} B")
+print(f"once a step, the short plan gathers the logits: a rank sends {logits[1]:,} B")
 
 # %%
 beside("all_reduces", predicted=4, measured=of_a_layer("by hand")["all_reduce"][0])
@@ -615,16 +641,77 @@ beside("all_reduces", predicted=4, measured=of_a_layer("by hand")["all_reduce"][
 all_reduces = of_a_layer("by hand")["all_reduce"][1]
 halves = of_a_layer("sequence parallel")
 both = halves["all_gather"][1] + halves["reduce_scatter"][1]
-print(
-    f"4 all_reduces {all_reduces:,} B; 4 all_gathers and 4 reduce_scatters {both:,} B"
-)
+print(f"a rank sends {all_reduces:,} B in 4 all_reduces")
+print(f"and {both:,} B in 4 all_gathers and 4 reduce_scatters")
 assert all_reduces == both
 
 # %% [markdown]
 # (The two small all_reduces in the table come from the norms. A norm now sees only a rank's own positions, so the gradient of its weight, 64
 # numbers, has to be summed over ranks.)
 #
-# And what is kept for backward? We count one layer of our model, in units of batch x sequence x hidden. Let $k$ be the width of all keys
+# So far the workshop's own code has made this cut. For PyTorch it is another plan. `Shard(1)` stands for a rank's own positions (dim 1 is the
+# sequence), and `SequenceParallel` lets a norm compute with those. `PrepareModuleInput` is f again: from a rank's positions to all of them.
+
+# %%
+# %%ranks
+from torch.distributed.tensor.parallel import SequenceParallel
+
+
+def gathering_f(*others):
+    """The block's first input comes as a rank's positions, and is gathered."""
+    return PrepareModuleInput(
+        input_layouts=(Shard(1), *others), desired_input_layouts=(Replicate(), *others)
+    )
+
+
+to_own = {"output_layouts": Shard(1)}  # g: a rank keeps the sum for its own positions
+layer_plan |= {
+    "input_layernorm": SequenceParallel(),
+    "self_attn": gathering_f(None, None), "self_attn.o_proj": RowwiseParallel(**to_own),
+    "post_attention_layernorm": SequenceParallel(),
+    "mlp": gathering_f(), "mlp.down_proj": RowwiseParallel(**to_own),
+}  # fmt: skip
+top_plan |= {
+    "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), **to_own),
+    "model.norm": SequenceParallel(),
+    "lm_head": ColwiseParallel(
+        input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False
+    ),
+}
+
+# %%
+# %%ranks --into by_positions
+for layers in (1, 2):
+    plain, copy = pair(layers)
+    loss, _ = kept_in_forward(plain, tokens, targets)
+    loss.backward()
+    right = {name: parameter.grad for name, parameter in plain.named_parameters()}
+    model, own_loss, _, sent = step("by plan", copy)
+    off = max(abs(own_loss - loss).item(), furthest(model))
+    norms = [weight for name, weight in model.named_parameters() if "norm" in name]
+    unsummed = all(weight.grad.placements[0].is_partial() for weight in norms)
+    run = {"off": off, "unsummed": unsummed, "traffic": sent}
+    report(**{f"plan, {layers}": run})
+
+# %%
+# %ranks stop
+
+# %% tags=["nbval-check-output"]
+assert all(by_positions[rank]["plan, 2"]["off"] < 1e-5 for rank in range(4))
+assert all(by_positions[rank]["plan, 2"]["unsummed"] for rank in range(4))
+sent = of_a_layer("plan", by_positions)
+assert sent == {name: halves[name] for name in ("all_gather", "reduce_scatter")}
+print("loss and gradients are those of one process, to 1e-5; one layer sends")
+for name in ("all_gather", "reduce_scatter"):
+    print(f"{sent[name][1]:,} B in {sent[name][0]} calls of {name}")
+
+# %% [markdown]
+# These are the calls and bytes of the table. Only the two small all_reduces are missing: PyTorch leaves the gradient of a norm's weight as one part
+# on each rank (a DTensor that is `Partial`), and sums the parts when the optimizer reads them.
+#
+# ### What is kept for backward
+#
+# We count one layer of our model, in units of batch x sequence x hidden. Let $k$ be the width of all keys
 # relative to the hidden width (1 here, 1/8 in Llama 70B), and $m$ the relative width of the inner layer:
 #
 # - **outside:** each of the two norms keeps its input and the normalized input: 4. It also keeps one fp32 number for each position (the norm's
@@ -653,24 +740,18 @@ def measured_of_a_layer(way, which="kept"):
     return cut[0][f"{way}, 2"][which] - cut[0][f"{way}, 1"][which]
 
 
-for name, wanted, found in [
-    (
-        "one process",
-        kept_by_a_layer(1, 1),
-        measured_of_a_layer("by hand", "kept_whole"),
-    ),
-    ("tensor parallel", kept_by_a_layer(4, 1), measured_of_a_layer("by hand")),
-    (
-        "and sequence parallel",
-        kept_by_a_layer(4, 4),
-        measured_of_a_layer("sequence parallel"),
-    ),
-]:
-    print(
-        f"{name:<22} a layer keeps   predicted "
-        f"{wanted:>8,.0f} B   measured {found:>8,} B"
-    )
-    assert abs(found / wanted - 1) < 0.01, (name, wanted, found)
+measured = {
+    "one process": measured_of_a_layer("by hand", "kept_whole"),
+    "tensor parallel": measured_of_a_layer("by hand"),
+    "and sequence parallel": measured_of_a_layer("sequence parallel"),
+}
+rows = []
+divisors = ((1, 1), (4, 1), (4, 4))
+for (name, size), divisor in zip(measured.items(), divisors, strict=True):
+    wanted = kept_by_a_layer(*divisor)
+    rows.append((name, f"{wanted:,.0f} B", f"{size:,} B"))
+    assert abs(size / wanted - 1) < 0.01, (name, wanted, size)
+Table(("", "predicted", "measured"), rows, "What one layer keeps on a rank")
 
 # %% [markdown]
 # The 2 at the entrance is not divided: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
@@ -683,8 +764,7 @@ for name, wanted, found in [
 # eight ranks? The next cell prints the formula beside the bars of the paper's figure 7:
 
 # %% tags=["nbval-check-output"]
-ranks, s = 8, 2_048
-print("share of what tensor parallelism keeps  formula       figure 7")
+ranks, s, rows = 8, 2_048, []
 for name, a, h, with_scores, without in [
     ("22 billion", 64, 6_144, 0.6684, 0.1618),
     ("175 billion", 96, 12_288, 0.6204, 0.1849),
@@ -692,11 +772,13 @@ for name, a, h, with_scores, without in [
     scores = 5 * a * s / h
     alone = 10 + (24 + scores) / ranks
     for way, kept, in_the_paper in [
-        ("sequence parallel", (34 + scores) / ranks, with_scores),
+        ("sequence parallelism", (34 + scores) / ranks, with_scores),
         ("and scores dropped", 34 / ranks, without),
     ]:
-        print(f"{name:<12} {way:<24} {kept / alone:>9.1%} {in_the_paper:>14.1%}")
+        rows.append((name, way, f"{kept / alone:.1%}", f"{in_the_paper:.1%}"))
         assert abs(kept / alone - in_the_paper) < 0.001
+title = "Kept, as a share of what tensor parallelism alone keeps"
+Table(("parameters", "with", "formula", "figure 7"), rows, title)
 
 # %% [markdown]
 # ## At scale
@@ -740,8 +822,8 @@ def one_step(
 # %%
 def sent_in_a_step(ranks, layers, hidden, positions, value_bytes, sequence_parallel):
     """Bytes a rank sends, forward and backward."""
-    a_tensor = value_bytes * positions * hidden
-    activations = (4 * layers + 2) * wire_bytes("all_reduce", a_tensor, ranks)
+    size = value_bytes * positions * hidden
+    activations = (4 * layers + 2) * wire_bytes("all_reduce", size, ranks)
     loss = wire_bytes("all_reduce", 3 * 4 * positions, ranks)
     norms = (2 * layers + 1) * wire_bytes("all_reduce", value_bytes * hidden, ranks)
     return int(activations + loss + (norms if sequence_parallel else 0))
@@ -769,15 +851,14 @@ for name, sequence_parallel in {"tensor": False, "sequence": True}.items():
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
+rows = []
 for name in ("tensor", "sequence"):
     wanted = sent_in_a_step(4, 2, 64, 32, 4, name == "sequence")
-    print(
-        f"{name:<8} parallel   closed form {wanted:>8,} "
-        f"B   measured {live[0][name]:>8,} B"
-    )
+    rows.append((f"{name} parallel", f"{wanted:,} B", f"{live[0][name]:,} B"))
     assert live[0][name] == wanted
 by_plan = sum(size for _, size in cut[0]["by plan, 2"]["traffic"].values())
 assert by_plan == sent_in_a_step(4, 2, 64, 32, 4, sequence_parallel=False)
+Table(("", "closed form", "measured"), rows, "A rank of four sends in a step")
 
 # %% [markdown]
 # Now we rehearse eight ranks with 8,192 positions in bf16, and four of the eighty layers of Llama 70B. (All layers are alike, so four are enough to
@@ -799,13 +880,13 @@ rehearsed = {
 }
 
 # %% tags=["nbval-check-output"]
-for name, found in rehearsed.items():
+rows = []
+for name, of_a_rank in rehearsed.items():
     wanted = sent_in_a_step(8, 4, 8_192, 8_192, 2, name == "sequence")
-    total = sum(row.wire_bytes for row in found.traffic)
-    print(
-        f"{name:<8} parallel   closed form {wanted:>13,} B   rehearsed {total:>13,} B"
-    )
+    total = sum(row.wire_bytes for row in of_a_rank.traffic)
+    rows.append((f"{name} parallel", f"{wanted:,} B", f"{total:,} B"))
     assert total == wanted
+Table(("", "closed form", "rehearsed"), rows, "A rank of eight sends in a step")
 
 # %% [markdown]
 # Last, we ask what all eighty layers keep for backward, with Megatron's kernels. The paper's closed form (Korthikanti et al., table 2) is for a
@@ -814,7 +895,7 @@ for name, found in rehearsed.items():
 # %% tags=["nbval-check-output"]
 from workshop import Layout, Run, predict_memory
 
-kept = {}
+kept, rows = {}, []
 for name, axes in {
     "one device": {},
     "8 ranks": {"tensor": 8},
@@ -826,12 +907,18 @@ for name, axes in {
         micro_batch=1, seq_len=8_192, implementation="megatron",
     )  # fmt: skip
     kept[name] = float(predict_memory(run).parts["activations"].max())
-    print(f"{name:<28} activations of 80 layers {format_bytes(kept[name]):>10}")
-assert kept["8 ranks"] > kept["one device"] / 8, "norms and residuals are whole"
+    rows.append(
+        (name, format_bytes(kept[name]), f"{kept[name] / kept['one device']:.1%}")
+    )
+assert 0.3 < kept["8 ranks"] / kept["one device"] < 0.35
 sequence_parallel = kept["8 ranks, sequence parallel"]
 assert abs(sequence_parallel / (kept["one device"] / 8) - 1) < 0.01
+Table(("", "a rank keeps", "of one device"), rows, "Activations of 80 layers")
 
 # %% [markdown]
+# Tensor parallelism alone leaves a third on each of eight ranks, because norms, residuals and the blocks' inputs stay whole. Only together with
+# sequence parallelism does a rank keep an eighth.
+#
 # ### Why it stays inside a node
 #
 # In this code, the next product waits for each sum. In forward it has to, because it needs the sum. The two sums in backward could run while the
@@ -850,30 +937,36 @@ from workshop.facts.catalogue import cluster
 from workshop.predict.collectives import Wires
 from workshop.predict.time.rates import rates_of
 
-h, a_tensor = 8_192, 2 * 8_192 * 8_192  # hidden width; bytes of 8,192 positions
 wires = Wires.of(cluster("64xH100"), rates_of("H100"))
-layer_weights = 2 * h * h + 2 * h * 1_024 + 3 * h * 28_672
-print("a layer of Llama 70B, 8,192 tokens        4 all_reduces   products   waiting")
-shares, waits = {}, {}
+
+
+def of_one_layer(ranks, stride=1, hidden=8_192, tokens=8_192):
+    """Seconds of its four sums and of its products, in proportions of Llama 70B."""
+    activation_bytes = 2 * tokens * hidden  # bf16
+    weights = (2 + 2 / 8 + 3 * 3.5) * hidden**2  # q and o; k and v; the MLP
+    summing = 4 * float(wires.seconds("all_reduce", activation_bytes, ranks, stride))
+    return summing, 6 * weights * tokens / ranks / 400e12
+
+
+shares, waits, rows = {}, {}, []
 for name, ranks, stride in [
     ("8 ranks, one node", 8, 1),
     ("8 ranks, one in each of 8 nodes", 8, 8),
     ("16 ranks, two nodes", 16, 1),
     ("64 ranks, eight nodes", 64, 1),
 ]:
-    talking = 4 * float(wires.seconds("all_reduce", a_tensor, ranks, stride))
-    working = 6 * layer_weights * 8_192 / ranks / 400e12
-    waits[name], shares[name] = talking, talking / (talking + working)
-    print(
-        f"{name:<40} {talking * 1e3:>12.1f} ms "
-        f"{working * 1e3:>7.1f} ms {shares[name]:>8.0%}"
-    )
+    waits[name], products = of_one_layer(ranks, stride)
+    shares[name] = waits[name] / (waits[name] + products)
+    times = (f"{1e3 * seconds:.1f} ms" for seconds in (waits[name], products))
+    rows.append((name, *times, f"{shares[name]:.0%}"))
 one_each = shares.pop("8 ranks, one in each of 8 nodes")
 assert one_each > 0.5
 in_nodes = list(shares.values())  # 8, 16 and 64 ranks, which fill their nodes
 assert in_nodes == sorted(in_nodes)
 assert in_nodes[0] < one_each
 assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
+title = "A layer of Llama 70B, 8,192 tokens"
+Table(("", "4 all_reduces", "products", "waiting"), rows, title)
 
 # %% [markdown]
 # - **One GPU a node** is bad: each node uses a single network adapter, and a GPU spends most of its time waiting.
@@ -890,10 +983,66 @@ from workshop.rehearse import RehearsalError
 try:
     rehearse(one_step, 16, keywords=at_scale)
 except RehearsalError as error:
-    (said,) = [line for line in str(error).splitlines() if "ValueError" in line]
-print(said)
+    (refusal,) = [line for line in str(error).splitlines() if "ValueError" in line]
+print(refusal)
 
 # %% [markdown]
+# ### What makes the waiting smaller?
+#
+# All this holds for the width and the sequence of Llama 70B. What if the model is wider, or if there are more tokens?
+
+# %%
+# %%guess less_waiting --choices width,tokens
+# Eight ranks of one node wait for 15 % of the time. Which of the two lowers this share
+# by more: a model of twice the width, or twice as many tokens?
+...
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, new_figure
+
+WIDTHS = [2_048 * 2**power for power in range(5)]
+
+
+def waiting(*case, **more):
+    """The share of the time that goes to the sums."""
+    summing, products = of_one_layer(*case, **more)
+    return summing / (summing + products)
+
+
+def draw(tokens):
+    figure, axis = new_figure(6.4, 2.8)
+    colours = {4: "#56B4E9", 8: "#0072B2", 16: "#E69F00", 64: "#D55E00"}
+    for ranks, colour in colours.items():
+        shares = [100 * waiting(ranks, hidden=width, tokens=tokens) for width in WIDTHS]
+        axis.plot(WIDTHS, shares, "o-", color=colour, label=f"{ranks} ranks")
+    axis.set(xlabel="hidden width", ylabel="waiting, %", ylim=(0, 100), xscale="log")
+    axis.set_xticks(WIDTHS, [f"{width:,}" for width in WIDTHS])
+    axis.minorticks_off()
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    words = f"{tokens:,} tokens: 8 ranks at width 8,192 wait {waiting(8, tokens=tokens):.0%}"
+    return Picture(figure, words)
+
+
+explore(draw, [Control("tokens", 8_192, (2_048, 4_096, 8_192, 16_384, 32_768))])
+
+# %% tags=["nbval-check-output"]
+usual = waiting(8)
+changed = {"width": waiting(8, hidden=16_384), "tokens": waiting(8, tokens=16_384)}
+rows = [(f"twice the {name}", f"{share:.1%}") for name, share in changed.items()]
+display(
+    Table(("8 ranks of one node", "waiting"), [("as above", f"{usual:.1%}"), *rows])
+)
+assert changed["width"] < 0.6 * usual
+assert changed["tokens"] > 0.9 * usual
+beside("less_waiting", predicted="width", calculated=min(changed, key=changed.get))
+
+# %% [markdown]
+# It is the width. A sum has $b s h$ numbers ($b$ sequences of $s$ tokens, hidden width $h$), of which a rank sends $2(t-1)/t$ times as many, and its
+# products take $b s h^2 / t$ times a constant. So over one kind of wire, the ratio of the two grows with $(t - 1) / h$. The tokens cancel: twice as
+# many of them double both. (They help a little, because longer messages come closer to the full speed of the wire.) So a wide model can be cut
+# into more parts than a narrow one.
+#
 # The rule is: use tensor parallelism inside the node, and no more of it than memory requires.
 #
 # A published example: Shoeybi et al. trained 8.3 billion parameters on 512 V100s, 8-way tensor parallel inside a node times 64-way data parallel, at
@@ -1055,6 +1204,8 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 # - The vocabulary is cut as well, and the logits need not be gathered, unless your plan asks for it.
 # - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with more ranks. In forward at least, the ranks wait for
 #   them in every layer. So tensor parallelism stays inside the node.
+# - For each second of products, the time of the sums grows with $(t - 1) / h$. So a wider model waits for a smaller share of its time. More tokens
+#   hardly change it.
 #
 # Next: [32_pipeline](32_pipeline.ipynb) cuts between the layers, where there is far less to send.
 #
