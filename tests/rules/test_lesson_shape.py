@@ -18,7 +18,7 @@ LONGEST_CELL = 30
 LONG_CELLS = {
     "23_ddp_limits": 1,
     "26_accelerate": 1,
-    "32_pipeline": 3,
+    "32_pipeline": 1,
     "33_context_parallel": 3,
     "36_vision_lab": 3,
     "42_fp8_training": 3,

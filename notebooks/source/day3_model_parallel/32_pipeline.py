@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 from workshop import show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_seconds
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
 
@@ -57,13 +58,12 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
     )
 
 # %% [markdown]
-# GPipe runs all forwards first, and then all backwards. The gradients of the micro-batches add up, and the optimizer steps only when all backwards
-# are done. So the result is that of the whole batch. (A layer that computes across the batch, such as batch normalization, sees only one
-# micro-batch at a time.)
+# GPipe runs all forwards first, and then all backwards, the last micro-batch first. The gradients of the micro-batches add up, and the optimizer
+# steps only when all backwards are done. So the result is that of the whole batch. (A layer that computes across the batch, such as batch
+# normalization, sees only one micro-batch at a time.)
 #
 # Take two ranks, four micro-batches, and stages that take equally long. If each micro-batch goes forward and backward before the
-# next one starts (*naive*), one of the two ranks is always idle, so each rank is idle for half of the time. **Predict:** for
-# what share of the time is a rank idle under GPipe?
+# next one starts (*naive*), one of the two ranks is always idle, so each rank is idle for half of the time. How much better is GPipe?
 
 # %%
 # %%guess gpipe_idle --unit %
@@ -110,11 +110,11 @@ def loss_of(logits, targets):
 
 tries = {schedule: [] for schedule in ("naive", "gpipe", "1f1b")}
 for _ in range(5):
-    for schedule, found in tries.items():
+    for schedule, steps in tries.items():
         dist.barrier()
         began = time.perf_counter()  # all processes on a machine share this clock
         step = run_schedule(schedule, stages, (tokens, tokens), loss_of, wire)
-        found.append({"began": began, "events": step.events})
+        steps.append({"began": began, "events": step.events})
 report(tries=tries)
 dist.destroy_process_group()
 
@@ -125,29 +125,27 @@ from workshop.predict.pipeline.measured import measured_durations, measured_time
 def calmest(ranks, name):
     """The timeline of the try whose actions took least, so that was disturbed least."""
     by_rank = [ranks[rank].tries[name] for rank in range(len(ranks))]
-    found = [
+    timelines = [
         measured_timeline(
             [own["events"] for own in once], [own["began"] for own in once]
         )
         for once in zip(*by_rank, strict=True)
     ]
-    return min(found, key=lambda timeline: timeline.busy_seconds.sum())
+    return min(timelines, key=lambda timeline: timeline.busy_seconds.sum())
 
 
 show_gpus()
-measured, simulated = {}, {}
-print("idle share        formula   simulated   measured")
+measured, simulated, rows = {}, {}, []
 for name, formula in {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5}.items():
     measured[name] = calmest(timed, name)
     simulated[name] = simulate_pipeline(name, 2, 4, measured_durations(measured[name]))
-    print(
-        f"{name:<16}  {formula:>7.1%}   {simulated[name].idle_share:>9.1%}   "
-        f"{measured[name].idle_share:>8.1%}"
-    )
+    idle = (formula, simulated[name].idle_share, measured[name].idle_share)
+    rows.append((name, *(f"{share:.1%}" for share in idle)))
 assert (
     max(measured[name].idle_share for name in ("gpipe", "1f1b"))
     < measured["naive"].idle_share
 )
+Table(("idle share", "formula", "simulated", "measured"), rows)
 
 # %%
 beside("gpipe_idle", predicted=20, measured=100 * measured["gpipe"].idle_share)
@@ -161,7 +159,7 @@ beside("gpipe_idle", predicted=20, measured=100 * measured["gpipe"].idle_share)
 #
 # *Simulated* does not use the formula. It plays through the two lists, and each action takes its median time. So it takes into account that the
 # stages are not quite equal: the last one contains the head. *Measured* also contains what no model knows: the time to send,
-# and whatever else this machine was doing. On two quiet cores, simulated and measured differ by a few points. On a busy machine they
+# and whatever else this machine was doing. On two quiet cores, simulated and measured differ by a few percentage points. On a busy machine they
 # differ by more, and then the measurement says more about the machine than about the schedule. That is why the cell only asserts the
 # order: the naive schedule wastes most.
 
@@ -186,19 +184,18 @@ show.pipeline_gantts(
 
 # %% tags=["nbval-check-output"]
 published, speed = {2: 1.8, 4: 3.4, 8: 6.3}, {}  # table 2, Transformer, M = 32
-print("ranks   predicted   published")
+rows = []
 for p, in_the_paper in published.items():
     played = simulate_pipeline("gpipe", p, 32, Durations(forward=1.0, backward=2.0))
     speed[p] = p * (1 - played.idle_share)
-    print(f"{p:>5}   {speed[p]:>9.2f}   {in_the_paper:>9.1f}")
+    rows.append((f"{p}", f"{speed[p]:.2f}", f"{in_the_paper}"))
     assert 1 < speed[p] / in_the_paper < 1.08
 for p, in_the_paper in {4: 3.2, 8: 4.8}.items():  # the same table, M = 4
     assert p * 4 / (4 + p - 1) < in_the_paper
 more = speed[8] / speed[2], published[8] / published[2]
-print(
-    f"from two ranks to eight: predicted {more[0]:.2f} times, published {more[1]:.1f}"
-)
 assert abs(more[0] / more[1] - 1) < 0.05
+print(f"eight ranks: predicted {more[0]:.2f} times, published {more[1]:.1f} times two")
+Table(("ranks", "predicted", "published"), rows, "Speed, GPipe's Transformer on TPUs")
 
 # %% [markdown]
 # The prediction is 4 to 8 % too high, because it counts only the bubble. (It does not explain the whole table. With four micro-batches the table
@@ -219,8 +216,16 @@ show.pipeline_gantts(
 )
 
 # %% [markdown]
-# **Predict:** with four ranks, how many micro-batches does rank 0 keep at once? And how many does rank 3 keep?
-#
+# Now take four ranks and eight micro-batches. Under 1F1B a rank runs only as many forwards ahead as the ranks after it need to have work. From then
+# on, each backward makes room for one more forward.
+
+# %%
+# %%guess most_kept --points rank_0,rank_3
+# Four ranks, eight micro-batches, 1F1B. How many micro-batches does rank 0 keep at most,
+# and how many does rank 3 keep? Write a list of two numbers.
+...
+
+# %% [markdown]
 # ### Exercise: order a 1F1B schedule
 
 
@@ -362,32 +367,41 @@ def in_words(schedule):
 
 orders = {name: in_words(name) for name in ("naive", "gpipe")}
 orders["yours"] = list(one_f_one_b_order(rank, world_size, M))
-found = {}
+runs = {}
 for name, order in orders.items():
     stages = cut([rank], world_size)
     kept = follow(order, stages[rank])
-    found[name] = {"order": order, "kept": kept, "error": worst_error(stages)}
-report(found=found)
+    runs[name] = {"order": order, "kept": kept, "error": worst_error(stages)}
+report(runs=runs)
 yours = {name: weight.grad for name, weight in stages[rank].named_parameters()}
 
 # %% tags=["nbval-check-output"]
 for rank in range(4):
-    print(f"rank {rank}:", " ".join(by_hand[rank].found["yours"]["order"]))
-print("\nkept at most on rank   0  1  2  3    simulated")
+    print(f"rank {rank}:", " ".join(by_hand[rank].runs["yours"]["order"]))
+
+# %% tags=["nbval-check-output"]
+rows = []
 for name, schedule in {"naive": "naive", "gpipe": "gpipe", "yours": "1f1b"}.items():
-    ran = [by_hand[rank].found[name] for rank in range(4)]
+    ran = [by_hand[rank].runs[name] for rank in range(4)]
     played = simulate_pipeline(
         schedule, 4, 8, Durations(forward=1.0, backward=2.0)
     ).peak_in_flight.tolist()
     kept = [own["kept"] for own in ran]
-    print(f"{name:<20}", *(f"{number:>2}" for number in kept), "  ", played)
+    for where, most in (("on ranks", kept), ("simulated", played)):
+        rows.append((name, where, *map(str, most)))
     orders = pipeline_orders(schedule, 4, 8)
     assert [own["order"] for own in ran] == [
         [f"{action.kind}{action.micro_batch}" for action in order] for order in orders
     ]
     assert kept == played
     assert max(own["error"] for own in ran) < 1e-5
-print("\nevery gradient is that of one process, to 1e-5")
+print("every gradient is that of one process, to 1e-5")
+ranks = [f"rank {rank}" for rank in range(4)]
+Table(("schedule", "", *ranks), rows, "Micro-batches that a rank keeps at most")
+
+# %%
+yours = [by_hand[rank].runs["yours"]["kept"] for rank in (0, 3)]
+beside("most_kept", predicted=[4 - 0, 4 - 3], measured=yours)
 
 # %% [markdown]
 # These numbers come from a real execution, not from a simulation: GPipe keeps $m = 8$ micro-batches on every rank, and 1F1B keeps $p - r$ on rank
@@ -417,7 +431,7 @@ report(equal=len(yours))
 
 # %% tags=["nbval-check-output"]
 equal = [by_library[rank].equal for rank in range(4)]
-print(f"gradients of stages 0 to 3 that equal those of your order: {equal}")
+print(f"all {sum(equal)} gradients of the four stages equal those of your order")
 assert sum(equal) == 75
 
 # %% [markdown]
@@ -448,17 +462,36 @@ show.pipeline_gantts(
 )
 
 # %% [markdown]
-# Now change the schedule, the number of micro-batches or the cost of a message. How many micro-batches does 1F1B need to
-# lose no more than interleaved loses with eight? (Without widgets you see only the first picture.)
+# 1F1B also waits for a smaller share of the time if it gets more micro-batches.
+
+# %%
+# %%guess as_good
+# Four ranks. How many micro-batches does 1F1B need, to be idle for no larger share of
+# the time than interleaved is with eight micro-batches and two stages a rank?
+...
+
+# %% [markdown]
+# Change the schedule, the number of micro-batches or the cost of a message. (Without widgets you see only the first picture.)
 
 # %%
 from workshop.jupyter.widgets import pipeline_explorer
 
 pipeline_explorer("1f1b", ranks=4, micro_batches=8)
 
+# %%
+thick = Durations(forward=1.0, backward=2.0)
+target = simulate_pipeline("interleaved", 4, 8, thin, 2).idle_share
+needed = 1
+while simulate_pipeline("1f1b", 4, needed, thick).idle_share > target + 1e-9:
+    needed += 1
+beside("as_good", predicted=2 * 8, calculated=needed)
+
 # %% [markdown]
+# With two stages a rank, a rank waits only half as long while the pipeline fills and drains. 1F1B reaches the same share with twice as many
+# micro-batches, because then the same waiting is spread over twice as much work.
+#
 # PyTorch runs all of these. (You pass such a schedule several `PipelineStage`s on each rank instead of one. `TorchPipeline` chooses
-# the class by name.) **Predict:** do the gradients depend on the schedule?
+# the class by name.) Each of them only moves work to a different time. Do all of them give the gradients of one process?
 
 # %%
 # %%ranks --into by_torch
@@ -475,19 +508,19 @@ for schedule in ("1f1b", "interleaved", "interleaved-zero-bubble", "zbv"):
 report(errors=errors)
 
 # %% tags=["nbval-check-output"]
+rows = []
 for name in by_torch[0].errors:
     ran = [by_torch[rank].errors[name] for rank in range(4)]
-    print(
-        f"{name:<24} stages of ranks 0 to 3: "
-        f"{', '.join(str(own['stages']) for own in ran)}"
-    )
+    rows.append((name, *(" and ".join(map(str, own["stages"])) for own in ran)))
     assert max(own["error"] for own in ran) < 1e-5
 print("every gradient is that of one process, to 1e-5")
+Table(("stages on", *ranks), rows)
 
 # %% [markdown]
-# They do not: a schedule only moves work to a different time.
-#
 # ## What goes over the wire
+#
+# For each micro-batch, one tensor of (batch, sequence, hidden) travels down between two stages, and its gradient travels up. So for eight
+# micro-batches, the first and the last rank send eight messages each, and the two in the middle, which send both down and up, sixteen.
 #
 # The next function makes a rank's whole step, and does not use anything from above. It builds only its own stage. (The whole model exists only as
 # shapes, on the *meta* device.) We will use this function twice.
@@ -545,10 +578,6 @@ with measure(memory=False) as measured:
 rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
 report(sent=rows["send"], received=rows["recv"])
 
-# %% [markdown]
-# For each micro-batch, one tensor of (batch, sequence, hidden) travels down between two stages, and its gradient travels up. **Predict:** how
-# many messages does each of the four ranks send for eight micro-batches, and how many bytes?
-
 # %% tags=["nbval-check-output"]
 one_message = 4 * 2 * 16 * 64  # bytes: fp32 x batch x sequence x hidden
 
@@ -558,19 +587,29 @@ def messages(stages, num_stages):
     return sum((stage < num_stages - 1) + (stage > 0) for stage in stages)
 
 
+rows = []
 for rank in range(4):
     each = messages([rank], 4)
     predicted = (8 * each, 8 * each * one_message)
     count, num_bytes = counted[rank].sent
-    print(
-        f"rank {rank} sends {count:>2} messages, {num_bytes:>6,} bytes; "
-        f"predicted {predicted[0]:>2}, {predicted[1]:>6,}"
-    )
+    sizes = (f"{predicted[1]:,} B", f"{num_bytes:,} B")
+    rows.append((f"{rank}", f"{predicted[0]}", f"{count}", *sizes))
     assert tuple(counted[rank].sent) == tuple(counted[rank].received) == predicted
+columns = ("rank", "messages: predicted", "measured", "bytes: predicted", "measured")
+Table(columns, rows, "What a rank sends in a step")
 
 # %% [markdown]
 # The prediction is exact to the byte, and does not depend on how many layers a stage has. What changes with two stages a rank, as in the interleaved
-# schedule? We count the messages of PyTorch's own step. (Its first step sends shapes as well, so we count the second.)
+# schedule?
+
+# %%
+# %%guess thin_messages --points rank_0,rank_1
+# Eight micro-batches again. Rank 0 has stages 0 and 4, rank 1 has stages 1 and 5. How
+# many messages does each of the two send now? Write a list of two numbers.
+...
+
+# %% [markdown]
+# We count the messages of PyTorch's own step. (Its first step sends shapes as well, so we count the second.)
 
 # %%
 # %%ranks --into interleaved
@@ -582,14 +621,19 @@ with measure(memory=False) as measured:
 report(sent=next(row.count for row in measured.traffic if row.name == "send"))
 
 # %% tags=["nbval-check-output"]
+rows, predictions = [], []
 for rank in range(4):
     mine = by_torch[rank].errors["interleaved"]["stages"]
-    predicted, sent = 8 * messages(mine, 8), interleaved[rank].sent
-    before = counted[rank].sent[0]
-    print(
-        f"rank {rank} sends {sent} messages, predicted {predicted}; before {before:>2}"
-    )
-    assert sent == predicted
+    predictions.append(8 * messages(mine, 8))
+    numbers = (counted[rank].sent[0], predictions[rank], interleaved[rank].sent)
+    rows.append((f"{rank}", *map(str, numbers)))
+    assert interleaved[rank].sent == predictions[rank]
+columns = ("rank", "one stage a rank", "two: predicted", "measured")
+Table(columns, rows, "Messages that a rank sends in a step")
+
+# %%
+sent = [interleaved[rank].sent for rank in (0, 1)]
+beside("thin_messages", predicted=predictions[:2], measured=sent)
 
 # %% [markdown]
 # There are now 7 cuts instead of 3. The middle ranks send twice as many messages, and the first and the last rank three times as many.
@@ -604,7 +648,12 @@ hide_gpus()  # the next cells measure seconds again
 # The slowest stage sets the pace. All layers are alike, but the last stage also contains the head: a matrix of *hidden x vocabulary*. With a
 # vocabulary of 16,384 and a width of 256, the head costs as much as nearly six layers.
 #
-# **Predict:** eight layers, two ranks. Where would you cut?
+# We have eight layers and two ranks. Where would you cut?
+
+# %%
+# %%guess layers_first
+# How many of the eight layers do you give to rank 0, if rank 1 has the head as well?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.parallel.stages import split_by_cost, split_evenly
@@ -613,16 +662,20 @@ from workshop.parallel.stages import split_by_cost, split_evenly
 layer = 3 * 256**2 + 3 * 256 * 704
 head = 256 * 16_384
 cuts = {"even": split_evenly(8, 2), "by cost": split_by_cost([layer] * 8, 2, last=head)}
+rows = []
 for name, (first, last) in cuts.items():
     costs = [len(first) * layer, len(last) * layer + head]
     played = simulate_pipeline(
         "1f1b", 2, 4, Durations(costs, [2 * cost for cost in costs])
     )
-    print(
-        f"{name:<8} layers {len(first)} + {len(last)}   cost "
-        f"{costs[0] / layer:.1f} + {costs[1] / layer:.1f} layers"
-        f"   predicted idle {played.idle_share:.0%}"
-    )
+    layers = f"{len(first)} + {len(last)}"
+    in_layers = f"{costs[0] / layer:.1f} + {costs[1] / layer:.1f}"
+    rows.append((name, layers, in_layers, f"{played.idle_share:.0%}"))
+columns = ("cut", "layers", "cost, in layers", "predicted idle")
+Table(columns, rows)
+
+# %%
+beside("layers_first", calculated=len(cuts["by cost"][0]))
 
 # %%
 # %%torchrun -n 2 --pass cuts --into unequal
@@ -653,11 +706,11 @@ def loss_of(logits, targets):
 tries = {name: [] for name in cuts}
 stages = {name: cut_stages(GPT(config), cut, [rank]) for name, cut in cuts.items()}
 for _ in range(5):
-    for name, found in tries.items():
+    for name, steps in tries.items():
         dist.barrier()
         began = time.perf_counter()
         step = run_schedule("1f1b", stages[name], (tokens, tokens), loss_of, wire)
-        found.append({"began": began, "events": step.events})
+        steps.append({"began": began, "events": step.events})
 report(tries=tries)
 dist.destroy_process_group()
 
@@ -688,27 +741,23 @@ def quickest_actions(ranks, name):
     return Durations(forward=least["F"], backward=least["B"])
 
 
-idle = {}
+idle, rows = {}, []
 for name in cuts:
     least = quickest_actions(unequal, name)
-    of_a_rank = [
-        forward + backward
-        for forward, backward in zip(least.forward, least.backward, strict=True)
-    ]
+    pairs = zip(least.forward, least.backward, strict=True)
+    times = [format_seconds(forward + backward) for forward, backward in pairs]
     idle[name] = simulate_pipeline("1f1b", 2, 4, least).idle_share
-    print(
-        f"{name:<8} F and B take {format_seconds(of_a_rank[0]):>7} and "
-        f"{format_seconds(of_a_rank[1]):>7} on ranks 0 and 1:"
-        f" idle {idle[name]:.0%} undisturbed, {ran[name].idle_share:.0%} in the picture"
-    )
+    rows.append((name, *times, f"{idle[name]:.0%}", f"{ran[name].idle_share:.0%}"))
 assert idle["by cost"] < idle["even"]
+columns = ("cut", "F and B: rank 0", "rank 1", "idle: undisturbed", "in the picture")
+Table(columns, rows)
 
 # %% [markdown]
-# With seven layers on one rank and one layer on the other, both ranks are busy. For *undisturbed* we take the shortest time among the twenty runs of
-# an action, and simulate the schedule with these times. The picture also shows what else happened on this machine. (Softmax and loss take time as
-# well, which a count of weights does not include; a measured cost is better still.) To balance its pipeline, Llama 3 405B was trained with one layer
-# less in the last stage, which also computes output and loss, and one less in the first, which needs more memory for the embedding and the warm-up
-# micro-batches (Dubey et al., 2024, section 3.3.2).
+# With seven layers on one rank and one layer on the other, both have about equally much to do. For *undisturbed* we take the shortest time among the
+# twenty runs of an action, and simulate the schedule with these times. The picture also shows what else happened on this machine. (Softmax and loss
+# take time as well, which a count of weights does not include; a measured cost is better still.) To balance its pipeline, Llama 3 405B was trained
+# with one layer less in the last stage, which also computes output and loss, and one less in the first, which needs more memory for the embedding and
+# the warm-up micro-batches (Dubey et al., 2024, section 3.3.2).
 #
 # ## A pipeline that never empties
 #
@@ -717,7 +766,8 @@ assert idle["by cost"] < idle["even"]
 #
 # PipeDream's answer is **stashing**: it keeps the weights that a forward used, and uses them again in backward. Below are four stages as *virtual
 # ranks* in one process, with an update after each of twelve micro-batches. To check every gradient, we let autograd differentiate through the
-# four stages at once, each with the weights that its forward used. **Predict:** do the gradients agree with stashing? And without?
+# four stages at once, each with the weights that its forward used. We do so with stashing, without it (*none*), and in a third way that is explained
+# below.
 
 # %%
 import torch
@@ -748,6 +798,7 @@ def true_gradients(dream, trace, micro):
     return torch.autograd.grad(square(x, targets[micro]), flat)
 
 
+# %%
 def furthest(dream, trace):
     """The largest distance of a gradient from the true one, as a share."""
     pairs = [
@@ -759,52 +810,49 @@ def furthest(dream, trace):
             strict=True,
         )
     ]
-    return max(((found - true).norm() / true.norm()).item() for found, true in pairs)
+    return max(((got - true).norm() / true.norm()).item() for got, true in pairs)
 
 
 # %% tags=["nbval-check-output"]
-print("                            weights that micro-batch 8 saw:   versions kept")
-print("               true?        stage 0   1   2   3           on stage 0  1  2  3")
-off = {}
+off, saw_rows, kept_rows = {}, [], []
 for mode in ("none", "stashing", "vertical-sync"):
     dream = PipeDream(pieces, square, mode, learning_rate=0.3)
     trace = dream.train(list(inputs), list(targets))
     off[mode] = furthest(dream, trace)
-    true = "yes" if off[mode] < 1e-5 else f"{off[mode]:.0%} off"
+    true = "yes, to 1e-5" if off[mode] < 1e-5 else f"no, {off[mode]:.0%} off"
     saw = [own[8] for own in trace.forward_version]
-    seen = "   ".join(map(str, saw))
-    kept = "  ".join(str(number) for number in trace.most_versions)
-    print(
-        f"{mode:<14} {true:<18} {seen:<32} "
-        f"{kept if mode != 'none' else 'the newest only'}"
-    )
+    saw_rows.append((mode, true, *map(str, saw)))
     # the first stage is three updates behind; vertical sync: all use its version
     assert saw == ([5] * 4 if mode == "vertical-sync" else [5, 6, 7, 8])
     if mode != "none":
         late = [4, 3, 2] if mode == "vertical-sync" else [3, 2, 1]
         assert trace.most_versions == [4, *late]
+        kept_rows.append((mode, *map(str, trace.most_versions)))
 assert off["none"] > 0.05
 assert max(off["stashing"], off["vertical-sync"]) < 1e-5
+stages = [f"stage {stage}" for stage in range(4)]
+title = "How many updates the weights had had in the forward of micro-batch 8"
+display(Table(("", "true gradient", *stages), saw_rows, title))
+Table(("", *stages), kept_rows, "Versions of its weights that a stage keeps at most")
 
 # %% [markdown]
-# Without stashing, the result is not the gradient of any function. The table shows how far off the worst one is, as a share of its length. With
-# stashing, the result is a true gradient, but of a model that never existed as a whole at any one moment: its first stage is three updates older
-# than its last. **Vertical sync** makes all stages use the version that the first stage used. The result is then the gradient of one real model,
-# three updates old, and the late stages have to keep more versions.
+# Without stashing, forward and backward of a micro-batch use different weights, and the result is not the gradient at the weights of the forward. The
+# first table shows how far off the worst one is, as a share of its length. With stashing, the result is a true gradient, but of a model that never
+# existed as a whole at any one moment: its first stage is three updates older than its last. **Vertical sync** makes all stages use the version that
+# the first stage used. The result is then the gradient of one real model, three updates old, and the late stages have to keep more versions.
 #
 # Today large models are trained with a flush, so 1F1B is what remains of PipeDream. Extra versions of the weights cost the
 # memory that a pipeline is meant to save, and with stale gradients you have one more thing to tune.
 #
 # ## At scale: 64 stages
 #
-# Megatron-LM trained a trillion parameters in 64 stages (Narayanan et al., 2021, table 1). It used 3,072 GPUs: 8 share each layer, and there are 6
-# data-parallel pipelines. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the bubble? *ZB-H1*
-# is the zero-bubble schedule of Qi et al. that has one stage on each rank. The last column, what a rank keeps, counts micro-batches through one
-# 64th of the model.
+# Narayanan et al. (2021, table 1) ran a model of a trillion parameters in 64 stages, with Megatron-LM. They used 3,072 GPUs: 8 share each layer, and
+# there are 6 data-parallel pipelines. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the
+# bubble? *ZB-H1* is the zero-bubble schedule of Qi et al. that has one stage on each rank. The last column, what a rank keeps, counts micro-batches
+# through one 64th of the model.
 
 # %% tags=["nbval-check-output"]
-print("64 stages      micro-batches   idle    a rank keeps at most")
-idle, most = {}, {}
+idle, most, rows = {}, {}, []
 for name, chunks, m in [
     ("gpipe", 1, 64), ("gpipe", 1, 512), ("1f1b", 1, 512), ("interleaved", 2, 512),
     ("zb-h1", 1, 512),
@@ -812,7 +860,7 @@ for name, chunks, m in [
     played = simulate_pipeline(name, 64, m, Durations(1 / chunks, 2 / chunks), chunks)
     idle[name, m] = played.idle_share
     most[name, m] = played.peak_micro_batches.max()
-    print(f"{name:<14} {m:>13}   {played.idle_share:5.1%}   {most[name, m]:6.1f}")
+    rows.append((name, f"{m}", f"{played.idle_share:.1%}", f"{most[name, m]:.1f}"))
     if name != "zb-h1":
         assert abs(played.idle_share - 63 / (chunks * m + 63)) < 1e-9
 assert idle["zb-h1", 512] < idle["interleaved", 512] < idle["1f1b", 512]
@@ -825,6 +873,7 @@ for name, bubble in {
 }.items():
     assert abs(idle[name, 512] - bubble / (512 * (F + B) + bubble)) < 1e-9
     assert most[name, 512] == PP
+Table(("64 stages", "micro-batches", "idle", "a rank keeps at most"), rows)
 
 # %% [markdown]
 # With as many micro-batches as stages, half of the machine waits. GPipe's authors found the bubble negligible from $m = 4 p$ on, partly because they
@@ -857,22 +906,27 @@ show.traffic_table({"1F1B, rank 48 of 64": stage_48["1f1b", 64]})
 
 # %% tags=["nbval-check-output"]
 message = 2 * 2_048 * 25_600  # bytes of one sequence's activations in bf16
-print("rank 48 of 64         sends   closed form   micro-batches kept     peak")
-peak = {}
-for (schedule, m), found in stage_48.items():
-    rows = {row.name: row for row in found.traffic}
-    for row in rows.values():
-        assert (row.count, row.payload_bytes) == (2 * m, 2 * m * message)
+peak, rows = {}, []
+for (schedule, m), rehearsed in stage_48.items():
+    wanted = 2 * m * message  # down and up
+    for row in rehearsed.traffic:  # send and recv
+        assert (row.count, row.payload_bytes) == (2 * m, wanted)
     kept = m if schedule == "gpipe" else 64 - 48
-    peak[schedule, m] = found.peak_bytes
-    print(
-        f"{schedule:<5} m = {m:<11} {rows['send'].payload_bytes / 1e9:>4.1f} GB "
-        f"{2 * m * message / 1e9:>9.1f} GB {kept:>20} {found.peak_bytes / 1e9:>8.1f} GB"
-    )
+    peak[schedule, m] = rehearsed.peak_bytes
+    sizes = [wanted, row.payload_bytes, rehearsed.peak_bytes]
+    sent, counted, most = (f"{size / 1e9:.1f} GB" for size in sizes)
+    rows.append((schedule, f"{m}", sent, counted, f"{kept}", most))
+columns = ("rank 48 of 64", "micro-batches", "sends: closed form", "rehearsed")
+Table((*columns, "micro-batches kept", "peak"), rows)
+
+# %% [markdown]
+# The difference between GPipe's two peaks tells us what one micro-batch keeps. From that we can compute 1F1B's peak:
+
+# %% tags=["nbval-check-output"]
 each = (peak["gpipe", 64] - peak["gpipe", 32]) / 32
 weights = 2 * 2 * (4 * 25_600**2 + 3 * 25_600 * 68_264)  # two layers, in bf16
-print(f"\nso each micro-batch keeps {each / 1e9:.1f} GB in two layers,")
-print(f"and these layers hold {weights / 1e9:.0f} GB of weights")
+print(f"each micro-batch keeps {each / 1e9:.1f} GB in two layers,")
+print(f"and these layers hold {weights / 1e9:.0f} GB of weights,")
 # weights, gradients of the same size, 16 kept micro-batches, and all sent tensors
 expected = 2 * weights + 16 * each + 2 * 64 * message
 print(f"so 1F1B should need {expected / 1e9:.0f} GB")
@@ -888,10 +942,9 @@ assert peak["gpipe", 64] > 2 * peak["1f1b", 64]
 # The messages are those of the closed form, to the byte: 13 GB in a step of 64 micro-batches. Over a network adapter of 50 GB/s that takes
 # about a quarter of a second, a hundredth of the step. So pipelines may cross nodes, where tensor parallelism should not.
 #
-# Memory is the other half of the answer. A micro-batch keeps gigabytes in two such layers. GPipe multiplies this by $m$, 1F1B by $p - r$. The
-# difference between GPipe's two peaks tells us what one micro-batch keeps. From that we can compute 1F1B's peak, to 2 %: weights, their gradients,
-# 16 micro-batches, and the 13 GB that were sent. (Our loop frees sent tensors only at the end of the step.) This is still too much for 80 GB, which
-# is why the real run also cut each layer in 8, and recomputed activations in backward.
+# Memory is the other half of the answer. A micro-batch keeps gigabytes in two such layers. GPipe multiplies this by $m$, 1F1B by $p - r$. To 2 %, the
+# peak of 1F1B is the sum of the weights, their gradients, 16 micro-batches, and the 13 GB that were sent. (Our loop frees sent tensors only at the
+# end of the step.) This is still too much for 80 GB, which is why the real run also cut each layer in 8, and recomputed activations in backward.
 #
 # **Published:**
 #
@@ -1027,8 +1080,7 @@ show.recorded_run("32_pipeline", share_gpu=True)
 # - GPipe keeps m micro-batches, **1F1B keeps p - r on rank r**, with the same bubble.
 # - Thin stages (interleaved) divide the bubble, but they multiply the messages and keep more. Splitting backward (zero bubble)
 #   fills the bubble.
-# - A schedule never changes a gradient. PipeDream does: only with stashed weights is its gradient the gradient of some
-#   function.
+# - A schedule never changes a gradient. PipeDream does: only with stashed weights is its result the gradient at the weights of the forward.
 # - Cut by cost, not by the number of layers: the head costs as much as several layers.
 #
 # Next: [33_context_parallel](33_context_parallel.ipynb) cuts the sequence.
