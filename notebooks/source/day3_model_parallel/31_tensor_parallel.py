@@ -1020,7 +1020,8 @@ def draw(tokens):
     axis.set_xticks(WIDTHS, [f"{width:,}" for width in WIDTHS])
     axis.minorticks_off()
     figure.legend(loc="outside upper center", ncols=4, frameon=False)
-    words = f"{tokens:,} tokens: 8 ranks at width 8,192 wait {waiting(8, tokens=tokens):.0%}"
+    share = waiting(8, tokens=tokens)
+    words = f"{tokens:,} tokens: 8 ranks at width 8,192 wait {share:.0%}"
     return Picture(figure, words)
 
 

@@ -194,7 +194,7 @@ for p, in_the_paper in {4: 3.2, 8: 4.8}.items():  # the same table, M = 4
     assert p * 4 / (4 + p - 1) < in_the_paper
 more = speed[8] / speed[2], published[8] / published[2]
 assert abs(more[0] / more[1] - 1) < 0.05
-print(f"eight ranks: predicted {more[0]:.2f} times, published {more[1]:.1f} times two")
+print(f"eight ranks to two: predicted {more[0]:.2f} times, published {more[1]:.1f}")
 Table(("ranks", "predicted", "published"), rows, "Speed, GPipe's Transformer on TPUs")
 
 # %% [markdown]
@@ -221,8 +221,8 @@ show.pipeline_gantts(
 
 # %%
 # %%guess most_kept --points rank_0,rank_3
-# Four ranks, eight micro-batches, 1F1B. How many micro-batches does rank 0 keep at most,
-# and how many does rank 3 keep? Write a list of two numbers.
+# Four ranks, eight micro-batches, 1F1B. How many micro-batches does rank 0 keep at
+# most, and how many does rank 3 keep? Write a list of two numbers.
 ...
 
 # %% [markdown]
