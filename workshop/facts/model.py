@@ -274,6 +274,16 @@ class ModelSpec:
         transform = self.hidden_size * (self.hidden_size + 1) + self.norm_params if self.head_transform else 0
         return matrix + bias + transform
 
+    def padded_vocab(self, multiple: int, tensor: Any = 1) -> Any:
+        """Rows of the vocabulary's matrix as it is stored and computed with, of one layout or of an array.
+
+        Args:
+            multiple: of which times ``tensor`` it is padded to one, as Megatron-LM does (128) and llm.c.
+            tensor: ranks over which it is divided; it is padded until they have equal parts.
+        """
+        whole = multiple * tensor
+        return -(-self.vocab_size // whole) * whole
+
     def mtp_params(self) -> int:
         """One multi-token-prediction module: a layer, a map ``2h -> h``, three norms; the rest is shared."""
         layer = sum(self.layer_params(self.layer_kinds()[-1]).values())

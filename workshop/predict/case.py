@@ -158,6 +158,7 @@ class Setting:
     document_len: int = 0
     sharded_each_pass: bool = False
     reduces_once: bool = False
+    vocab_multiple: int = 1
     config: TrainingConfig | None = None
 
     @cached_property
@@ -284,6 +285,7 @@ def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = No
         document_len=run.document_len,
         sharded_each_pass=is_fsdp2(run.implementation, precision(layout.precision)),
         reduces_once=run.implementation.reduces_once,
+        vocab_multiple=run.implementation.vocab_multiple,
         config=config_of(run) if layout.offload == "activations" else None,
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from workshop.facts.catalogue import cluster, model
+from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
@@ -294,3 +295,16 @@ def test_balanced_stages_make_up_for_the_head():
     assert fullest_stage(deep, layouts, balanced=True).tolist() == [16, 10, 5, 8]
     four = small.resized(num_layers=16, vocab_size=round(4 * layer / small.hidden_size))
     assert fullest_stage(four, layouts, balanced=True).tolist() == [16, 10, 5, 8]  # a share that is reached
+
+
+def test_the_head_is_as_wide_as_the_program_pads_it():
+    layout = Layout(shard=8, zero=1)
+
+    def seconds(words, multiple):
+        how = replace(implementation("torch"), vocab_multiple=multiple)
+        small = replace(model("gpt2"), vocab_size=words)
+        return predict_step(Run(small, "8xH100", layout, seq_len=1024, implementation=how)).seconds
+
+    assert seconds(50_257, 128) == pytest.approx(seconds(50_304, 1), rel=1e-4)
+    assert seconds(50_257, 1) > 1.02 * seconds(50_304, 1)  # an odd number of columns is slow
+    assert seconds(50_257, 8) < seconds(50_257, 1)

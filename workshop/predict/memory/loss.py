@@ -36,7 +36,6 @@ from workshop.facts.precision import Precision
 from workshop.predict.layouts import Array, Layouts
 from workshop.predict.memory.activations import total
 from workshop.predict.memory.saved import norm_saved
-from workshop.predict.memory.states import padded_vocab
 
 
 def bytes_per_logit(how: Implementation, compute: float) -> float:
@@ -60,7 +59,7 @@ def loss_bytes(
 
     forward: at the end of forward, which for the eager loss is less than what its backward needs.
     """
-    logits = layouts.tokens * padded_vocab(model, how, layouts.tensor) / layouts.tensor
+    logits = layouts.tokens * model.padded_vocab(how.vocab_multiple, layouts.tensor) / layouts.tensor
     # Losses of multi-token prediction come first and keep their fp32 probabilities for backward.
     held = how.held_logit_grads * numbers.compute + 4 * model.num_mtp_layers
     eager = forward and how.loss == "eager"
@@ -70,7 +69,7 @@ def loss_bytes(
 
 def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts) -> Array:
     """The head's weight gradient while it is summed over the loss's chunks: the sum and the newest part."""
-    matrix = padded_vocab(model, how, layouts.tensor) * model.hidden_size / layouts.tensor
+    matrix = model.padded_vocab(how.vocab_multiple, layouts.tensor) * model.hidden_size / layouts.tensor
     return layouts.is_last * 2 * matrix * numbers.unsharded_grads
 
 

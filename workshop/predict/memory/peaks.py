@@ -37,7 +37,6 @@ from workshop.predict.memory.loss import ends_saved, head_gradients, loss_bytes
 from workshop.predict.memory.states import (
     autocast_cache,
     gradients_leave,
-    padded_vocab,
     params_held,
     states,
     step_bytes,
@@ -255,9 +254,8 @@ def embedding_gradients(config: TrainingConfig, layouts: Layouts) -> Array:
     """The embedding's gradient, which comes after that of the first layer (a tied head's is there before)."""
     if config.adapter is not None or config.model.tied_embeddings:
         return np.zeros(())
-    matrix = (
-        padded_vocab(config.model, config.how, layouts.tensor) * config.model.hidden_size / layouts.tensor
-    )
+    words = config.model.padded_vocab(config.how.vocab_multiple, layouts.tensor)
+    matrix = words * config.model.hidden_size / layouts.tensor
     kept = config.numbers.grads / np.where(layouts.zero >= 2, layouts.state_shards, 1)
     kept = kept * ~gradients_leave(config, layouts)
     return layouts.is_first * matrix * (0 if config.offload == "params" else kept)

@@ -56,12 +56,6 @@ def layer_count(model: ModelSpec, kind: str) -> LayerCount:
     return LayerCount(split, whole + norms, expert)
 
 
-def padded_vocab(model: ModelSpec, how: Implementation, tensor: Array) -> Array:
-    """The vocabulary, padded to a multiple of ``vocab_multiple * tensor`` as Megatron-LM does."""
-    multiple = how.vocab_multiple * tensor if how.vocab_multiple > 1 else tensor
-    return -(-model.vocab_size // multiple) * multiple
-
-
 class Held(NamedTuple):
     """Parameters a rank's tensor and pipeline place holds, before any sharding."""
 
@@ -100,7 +94,7 @@ def mtp_params(model: ModelSpec, how: Implementation, layouts: Layouts) -> Array
     h, layer = model.hidden_size, last_layer(model)
     each = (layer.split + 2 * h * h) / layouts.tensor + layer.whole + 3 * model.norm_params
     embedding = np.where(
-        layouts.pipeline > 1, padded_vocab(model, how, layouts.tensor) * h / layouts.tensor, 0
+        layouts.pipeline > 1, model.padded_vocab(how.vocab_multiple, layouts.tensor) * h / layouts.tensor, 0
     )
     return layouts.is_last * (model.num_mtp_layers * each + embedding)
 
@@ -120,7 +114,7 @@ def encoder_params(model: ModelSpec, layouts: Layouts) -> Array:
 def end_params(model: ModelSpec, how: Implementation, layouts: Layouts) -> Array:
     """Parameters of the embedding (first stage) and of the final norm and head (last stage)."""
     h = model.hidden_size
-    matrix = padded_vocab(model, how, layouts.tensor) * h / layouts.tensor
+    matrix = model.padded_vocab(how.vocab_multiple, layouts.tensor) * h / layouts.tensor
     positions = model.max_positions * h if model.positions == "learned" else 0
     first = (
         matrix + positions + model.num_token_types * h + (model.norm_params if model.embedding_norm else 0)
@@ -230,7 +224,7 @@ def autocast_cache(config: TrainingConfig, held: Held, layouts: Layouts) -> dict
         return {}
     model, tensor = config.model, layouts.tensor
     layers = cache_of(config, held, layouts)
-    head = padded_vocab(model, config.how, tensor) * model.hidden_size / tensor
+    head = model.padded_vocab(config.how.vocab_multiple, tensor) * model.hidden_size / tensor
     head = layouts.is_last * config.numbers.weight_cache * head
     again = config.policy.name == "full" and not config.recompute_layers
     one = layers / np.maximum(1, model.num_layers / layouts.pipeline)

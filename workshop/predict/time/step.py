@@ -179,17 +179,18 @@ def head_seconds(setting: Setting, layouts: Layouts) -> Head:
     """
     model, machine = setting.model, setting.machine
     t, tokens = np.asarray(layouts.tensor), layouts.tokens
-    product = Product(tokens, model.vocab_size / t, model.hidden_size)
+    columns = model.padded_vocab(setting.vocab_multiple, t) / t
+    product = Product(tokens, columns, model.hidden_size)
     width = machine.activation_bytes
     eight = setting.stack.head_bits == 8 and machine.element_bytes < width
     rate, each = (machine.matmul, machine.element_bytes) if eight else (machine.attention, width)
     products = training_matmul_seconds(machine.rates, rate, machine.feed, product, each)
     cast = eight * machine.cast_bytes * tokens / machine.bandwidth
-    loss = setting.stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
+    loss = setting.stack.logit_bytes * tokens * columns / machine.bandwidth
     reduced = machine.wires.seconds("all_reduce", tokens * model.hidden_size * width, t)
     weight = products[2] * (setting.adapter is None)
     forward = products[0] + loss / 2 + cast * model.hidden_size
-    backward = products[1] + weight + loss / 2 + reduced + cast * model.vocab_size / t
+    backward = products[1] + weight + loss / 2 + reduced + cast * columns
     return Head(forward, backward, weight)
 
 
