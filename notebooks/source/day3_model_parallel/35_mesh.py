@@ -24,6 +24,8 @@ from workshop import show
 from workshop.exercises import beside
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.tabular import Table
+from workshop.facts.units import format_seconds
 
 # %% [markdown]
 # ## A box of ranks
@@ -41,10 +43,12 @@ three = Layout(
 show.rank_map(three, devices_per_node=4)
 
 # %% [markdown]
-# In a `Layout`, *shard* is data parallelism with ZeRO, and *replicate* is data parallelism without ZeRO.
+# In a `Layout`, *shard* is data parallelism with ZeRO, and *replicate* is data parallelism without ZeRO. (`zero=3` shards weights, gradients and
+# optimizer state, as in lesson 24. With `sequence_parallel=True`, tensor ranks also divide the tokens of the norms, as in lesson 31.)
 #
-# **Predict:** who are the neighbors of rank 5? Which rank holds the other half of its matrices? Which rank holds another shard of the same
-# weights? And which rank of the other pipeline stage does it exchange activations with?
+# **Predict:** rank 5 shares something with one other rank on each axis. Which rank holds the other half of its matrices (tensor)? Which holds
+# another shard of the same weights (shard)? And with which rank does it exchange activations (pipeline)? Answer all three; the guess asks for
+# the second.
 
 # %%
 # %%guess shares_weights
@@ -67,16 +71,22 @@ def group_of(rank: int, axis: str, sizes: dict[str, int]) -> tuple[int, ...]:
 
 # %% tags=["nbval-check-output"]
 box = {"tensor": 2, "shard": 2, "pipeline": 2}  # consecutive along the first axis
+
+
+def listed(group):
+    return ", ".join(map(str, group))
+
+
+rows = []
 for axis in box:
     groups = sorted({group_of(rank, axis, box) for rank in range(8)})
     nodes = max(len({rank // 4 for rank in group}) for group in groups)
-    where = "within a node" if nodes == 1 else f"over {nodes} nodes"
-    print(
-        f"{axis:<9} rank 5 is with {group_of(5, axis, box)}   "
-        f"all groups {groups}: {where}"
-    )
+    span = "one node" if nodes == 1 else f"{nodes} nodes"
+    together = " | ".join(map(listed, groups))
+    rows.append((axis, listed(group_of(5, axis, box)), together, span))
     assert all(group == three.group(group[0], axis) for group in groups)
 assert group_of(5, "tensor", box) == (4, 5)
+Table(("axis", "rank 5's group", "all groups", "a group spans"), rows)
 
 # %%
 (other,) = set(group_of(5, "shard", box)) - {5}
@@ -91,9 +101,10 @@ beside("shares_weights", calculated=other)
 
 # %% tags=["nbval-check-output"]
 figure_5 = {"tensor": 2, "context": 2, "pipeline": 2, "data": 2}
-with_gpu_0 = [group_of(0, axis, figure_5)[1] for axis in figure_5]
-print("GPU 0 is with", ", ".join(map(str, with_gpu_0)))
-assert with_gpu_0 == [1, 2, 4, 8]
+with_gpu_0 = {axis: group_of(0, axis, figure_5)[1] for axis in figure_5}
+assert list(with_gpu_0.values()) == [1, 2, 4, 8]
+rows = [(axis, f"GPU {other}") for axis, other in with_gpu_0.items()]
+Table(("axis", "GPU 0 is with"), rows)
 
 # %% [markdown]
 # ## Two cuts by hand
@@ -211,19 +222,68 @@ if rank == 0:
     print("the same groups, the same parts, the same gradients")
 
 # %% [markdown]
+# ### The third cut
+#
+# A pipeline cuts before the two others: each rank keeps one stage, and tensor and data see only this stage. At the end, `PipelineStage` gets
+# what is left. It sends activations, and their gradients, within the rank's third group. Here eight ranks train two stages of two matrices, each
+# data rank with two micro-batches. Every rank also computes the gradients of the whole model on the whole batch, to compare.
+
+# %%
+# %ranks stop
+
+# %%
+# %%torchrun -n 8
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import parallel as tp
+
+dist.init_process_group()
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+axes = ("pipeline", "data", "tensor")
+mesh = init_device_mesh(device.type, (2, 2, 2), mesh_dim_names=axes)
+number, data, tensor = mesh.get_coordinate()
+torch.manual_seed(0)  # every rank makes the same whole model, only to cut it
+matrices = [nn.Linear(*size, bias=False) for size in ((8, 16), (16, 8)) * 2]
+whole = nn.Sequential(*(layer for one in matrices for layer in (one, nn.ReLU())))
+up, down = matrices[2 * number : 2 * number + 2]  # this rank's stage
+x = torch.randn(8, 8)
+by_up, by_down = torch.autograd.grad(whole(x).square().mean(), (up.weight, down.weight))
+
+part = nn.Sequential(up, nn.ReLU(), down, nn.ReLU()).to(device)  # first cut: pipeline
+plan = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}
+tp.parallelize_module(part, mesh["tensor"], plan)  # second: tensor
+fully_shard(part, mesh=mesh["data"])  # third: data
+stage = PipelineStage(part, number, 2, device, group=mesh.get_group("pipeline"))
+schedule = Schedule1F1B(stage, 2, loss_fn=lambda y, _: y.square().mean())
+x = x.chunk(2)[data].to(device)
+schedule.step(*([x] if number == 0 else []), target=x)  # here a loss of y alone
+
+by_up = by_up.chunk(2, 0)[tensor].chunk(2, 0)[data]
+by_down = by_down.chunk(2, 1)[tensor].chunk(2, 0)[data]
+for weight, gradient in zip(part.parameters(), (by_up, by_down), strict=True):
+    apart = (weight.grad.to_local().cpu() - gradient).norm() / gradient.norm()
+    assert apart < 1e-5
+print(f"stage {number}: the gradients of the shards are those of the whole model")
+dist.destroy_process_group()
+
+# %% [markdown]
 # ## Run: 2D, 3D, and one process beside them
 #
+# Now we cut the whole `TINY`, with its embeddings, attention and tied head. The workshop's `apply_layout` makes these cuts for any layout.
 # We try three layouts of eight ranks. Each is described by a `Run`:
 #
 # - **2D**: FSDP over four, tensor over two, as above.
 # - **3D**: two pipeline stages, FSDP over two, tensor over two, with sequence parallelism.
 # - **3D with context**: two stages, two parts of the sequence, tensor over two.
 #
-# `apply_layout` applies a layout in one fixed order: context, pipeline, tensor, recompute, compile, shard, optimizer. Each step has to see
+# The order is always the same: context, pipeline, tensor, recompute, compile, shard, optimizer. Each step has to see
 # what the step before has made. For example, the columns of a tensor rank can be sharded, but a shard cannot be cut into heads.
 
 # %%
-# %ranks stop
 from workshop.facts.implementation import implementation
 from workshop.facts.model import ModelSpec
 
@@ -263,7 +323,7 @@ runs = {
 
 
 # %%
-def told(ready, measured):
+def held_and_sent(ready, measured):
     """Numbers that a rank holds; calls and bytes by collective and axis."""
     held = sum(
         p.to_local().numel() if hasattr(p, "to_local") else p.numel()
@@ -277,7 +337,7 @@ def told(ready, measured):
 
 
 # %%
-# %%torchrun -n 8 --pass runs,told --into eight
+# %%torchrun -n 8 --pass runs,held_and_sent --into eight
 import torch
 import torch.distributed as dist
 
@@ -306,7 +366,7 @@ for name, run in runs.items():
     )
     with measure(ready.model, ready.optimizers[0], memory=False) as measured:
         losses = train_loop(ready, batches, settings).values
-    report(**{name: {"losses": losses, **told(ready, measured)}})
+    report(**{name: {"losses": losses, **held_and_sent(ready, measured)}})
 dist.destroy_process_group()
 
 # %% [markdown]
@@ -327,8 +387,14 @@ alone, doubled = (
 # %% [markdown]
 # ## Compare: one model
 
+
 # %%
+def losses_of(steps):
+    return [f"{loss:.4f}" for loss in steps]
+
+
 most_held = {}
+rows = [("one process", *losses_of(alone), "-", f"{small.num_params:,} numbers")]
 for name, run in runs.items():
     apart = max(
         abs(a - b)
@@ -337,20 +403,20 @@ for name, run in runs.items():
     )
     most_held[name] = max(eight[rank][name]["held"] for rank in range(8))
     assert apart < 1e-5, (name, apart)
-    print(f"{name:<16} every rank's losses are one process's to 1e-5; "
-          f"a rank holds up to {most_held[name]:,} numbers "
-          f"of {small.num_params:,}")  # fmt: skip
-print(
-    f"with all gradients doubled the second loss is off by {doubled[1] - alone[1]:+.3f}"
-)
+    losses = losses_of(eight[0][name]["losses"])
+    rows.append((name, *losses, f"{apart:.1e}", f"{most_held[name]:,} numbers"))
+rows.append(("one process, gradients doubled", *losses_of(doubled), "-", "-"))
 assert abs(doubled[1] - alone[1]) > 0.01
 assert small.num_params / 8 < most_held["2D"] < most_held["3D"]
 assert most_held["3D with context"] == 2 * most_held["3D"]
+head = "loss 1", "loss 2", "a rank's largest difference", "a rank holds at most"
+Table(("", *head), rows)
 
 # %% [markdown]
-# We train two steps, so there is one update between the two losses. SGD's update is the gradient times the learning rate, so gradients that are
-# wrong by a factor move the second loss. All losses agree. So we have good reason to think that gradients are summed where they come in parts,
-# and averaged where ranks see different tokens. The gradients of the tied embedding, which two stages hold, are summed over both.
+# All eight ranks' losses are those of one process, to 1e-5. We train two steps, so there is one update between the two losses. SGD's update
+# is the gradient times the learning rate, so gradients that are wrong by a factor move the second loss, as the last line shows. So we have
+# good reason to think that gradients are summed where they come in parts, and averaged where ranks see different tokens. The gradients of the
+# tied embedding, which two stages hold, are summed over both.
 #
 # Two losses are not a proof. In an untrained model, for example, the gradients of queries and keys are nearly zero, so they hardly move the
 # loss even if they are wrong. A proof compares every gradient by itself, as `tests/parallel/test_mesh.py` does. (AdamW would show even less,
@@ -392,6 +458,7 @@ assert round(counts["tensor"] / counts["shard"], 1) == 1.8
 beside("sends_most_here", **most)
 
 # %% tags=["nbval-check-output"]
+rows = []
 for name in ("2D", "3D"):
     predicted = predict_traffic(runs[name])
     for rank in range(8):
@@ -400,30 +467,29 @@ for name in ("2D", "3D"):
             (row.name, row.axis, row.count, row.payload_bytes, row.wire_bytes)
             for row in stage
         }
-        assert {tuple(row) for row in eight[rank][name]["traffic"]} == wanted, (
-            name,
-            rank,
-        )
-    sums = ", ".join(
-        f"{axis} {size:,}"
-        for axis, size in sorted(counted(name, 0).items(), key=lambda x: -x[1])
-    )
-    print(
-        f"{name}: calls and bytes of all eight ranks are "
-        f"the closed form's. Rank 0 sends {sums} B"
-    )
+        assert {tuple(row) for row in eight[rank][name]["traffic"]} == wanted, rank
+    formula = predicted.on_stage(0).by_axis()
+    for axis, size in sorted(counted(name, 0).items(), key=lambda pair: -pair[1]):
+        rows.append((name, axis, f"{formula[axis]:,} B", f"{size:,} B"))
+head = ("layout", "axis", "closed form", "counted")
+Table(head, rows, "what rank 0 sends in a step")
+
+# %% [markdown]
+# The counts agree to the byte, for each axis. On all eight ranks, the cell also compared each collective's calls and bytes. (The
+# matrices are cut by the short plan of lesson 31, which needs more sums in a layer than necessary. The next cell counts them. We leave out
+# the context run here. There is a formula for its ring, and a test that counts it.)
+
+# %% tags=["nbval-check-output"]
 (count,) = [
     calls
     for name, axis, calls, *_ in eight[0]["2D"]["traffic"]
     if (name, axis) == ("all_reduce", "tensor")
 ]
-print(f"2D, tensor: {count} all_reduces")
+print(f"2D, tensor: {count} all_reduces in a step of {small.num_layers} layers")
 assert count == 7 * small.num_layers + 2  # two more: for the embedding and the head
 
 # %% [markdown]
-# The counts agree to the byte, for each axis and each collective. (The matrices are cut by the short plan of lesson 31. In 2D it sums
-# seven times in a layer, where four sums would be enough. We leave out the context run here. There is a formula for its ring, and a
-# test that counts it.)
+# These are seven sums in a layer, where four would be enough, and two more for the embedding and the head.
 #
 # ## Which axis belongs within a node?
 #
@@ -432,7 +498,40 @@ assert count == 7 * small.num_layers + 2  # two more: for the embedding and the 
 # tokens there are. With half as many tokens, our shard axis would send more than tensor.
 #
 # So we compare times instead: bytes divided by the speed of the link. Inside a node of H100s, a GPU sends 450 GB/s to the others by NVLink. To
-# another node it sends 50 GB/s by its network adapter. Three axes can be put in six orders.
+# another node it sends 50 GB/s by its network adapter.
+
+# %% tags=["nbval-check-output"]
+from dataclasses import replace
+
+from workshop.facts.layout import AXES
+
+
+def sent_in_3d(tokens):
+    """What a rank of the 3D run sends in a step, with sequences of so many tokens."""
+    return predict_traffic(replace(runs["3D"], seq_len=tokens)).on_stage(0).by_axis()
+
+
+def on_axes(by_axis):
+    """Without the gradient of the tied embedding, which is no axis of its own."""
+    return {axis: size for axis, size in by_axis.items() if axis in AXES}
+
+
+def link_rows(sent):
+    """A line for each axis, the most bytes first: bytes, and seconds on both links."""
+    for axis, size in sorted(sent.items(), key=lambda pair: -pair[1]):
+        inside, outside = (format_seconds(size / rate) for rate in (450e9, 50e9))
+        yield axis, f"{size:,} B", inside, outside
+
+
+LINK_HEAD = ("axis", "bytes", "within a node", "between nodes")
+sent = on_axes(counted("3D", 0))
+assert sent_in_3d(64)["tensor"] < sent_in_3d(64)["shard"]  # half as many tokens
+Table(LINK_HEAD, list(link_rows(sent)), "3D, a rank of the first stage")
+
+# %% [markdown]
+# Inside a node, each axis takes a ninth of the time. So the axis that sends most gains most, and it goes inside, if its group fits into a node.
+# (A group that is larger than a node sends over the slow links in any order. Then the fast links are better used by another axis.) Three
+# axes can be put in six orders.
 #
 # ### Exercise: which axis goes innermost?
 
@@ -459,34 +558,26 @@ def axis_order(
 
 
 # %% tags=["nbval-check-output"]
-from dataclasses import replace
-
-from workshop.facts.layout import AXES
-
-fewer = predict_traffic(replace(runs["3D"], seq_len=64)).on_stage(0).by_axis()
-assert fewer["tensor"] < fewer["shard"]  # with half as many tokens
-sent = {axis: size for axis, size in counted("3D", 0).items() if axis in AXES}
-sizes = dict.fromkeys(sent, 2)
-print(
-    "counted bytes, nodes of four:  outermost", axis_order(sent, sizes, per_node=4)[-1]
-)
-print(
-    "counted bytes, nodes of two:   innermost", axis_order(sent, sizes, per_node=2)[0]
-)
-assert axis_order(sent, sizes, per_node=4)[-1] == "pipeline"
-assert axis_order(sent, sizes, per_node=2)[0] == "tensor"
-fewer = {axis: fewer[axis] for axis in sent}
-assert axis_order(fewer, sizes, per_node=2)[0] == "shard"
-
-for axis in sorted(sent, key=lambda axis: -sent[axis]):
-    print(
-        f"{axis:<9} {sent[axis]:>9,} B   within {sent[axis] / 450e9 * 1e6:6.2f} "
-        f"us   between {sent[axis] / 50e9 * 1e6:6.2f} us"
+sizes, rows = dict.fromkeys(sent, 2), []
+for tokens, per_node, num_inside in ((128, 4, 2), (128, 2, 1), (64, 2, 1)):
+    sizes_sent = on_axes(sent_in_3d(tokens))
+    order = axis_order(sizes_sent, sizes, per_node)
+    # two axes that are both inside may have either order: list the most bytes first
+    inside, outside = (
+        sorted(part, key=lambda axis: -sizes_sent[axis])
+        for part in (order[:num_inside], order[num_inside:])
     )
+    rows.append((f"{tokens}", f"{per_node}", ", ".join(inside), ", ".join(outside)))
+assert [row[2:] for row in rows] == [
+    ("tensor, shard", "pipeline"),
+    ("tensor", "shard, pipeline"),
+    ("shard", "tensor, pipeline"),
+]
+Table(("tokens", "ranks in a node", "within a node", "between nodes"), rows)
 
 # %% [markdown]
-# Inside a node, each axis takes a ninth of the time. So the axis that sends most gains most, and it goes inside, if its group fits into a node.
-# (A group that is larger than a node sends over the slow links in any order. Then the fast links are better used by another axis.)
+# In nodes of four, tensor and shard both fit inside, and pipeline, which sends least, is left to the slow links. In nodes of two there is room
+# for one axis, and its choice depends on the tokens.
 #
 # Bytes are not the only reason. FSDP gathers the next layer while this layer computes, and a pipeline has other micro-batches to
 # work on. Tensor parallelism has to wait for its sums.
@@ -503,16 +594,14 @@ for axis in sorted(sent, key=lambda axis: -sent[axis]):
 from workshop.jupyter.explorer import Control, explore
 
 
-def sent_with(tokens):
-    """What a rank of the 3D run sends in a step, with sequences of so many tokens."""
-    by_axis = predict_traffic(replace(runs["3D"], seq_len=tokens)).on_stage(0).by_axis()
-    sent = {axis: size for axis, size in by_axis.items() if axis in AXES}
-    first = axis_order(sent, dict.fromkeys(sent, 2), per_node=2)[0]
+def draw_sent(tokens):
+    by_axis = sent_in_3d(tokens)
+    first = axis_order(on_axes(by_axis), sizes, per_node=2)[0]
     words = f"sequences of {tokens} tokens; in nodes of two, {first} belongs inside"
     return show.traffic_by_axis({"predicted": by_axis}, words, linear=True)
 
 
-explore(sent_with, [Control("tokens", 128, (16, 32, 64, 128, 256))])
+explore(draw_sent, [Control("tokens", 128, (16, 32, 64, 128, 256))])
 
 # %% [markdown]
 # ## At scale: one rank of 512
@@ -568,20 +657,15 @@ show.traffic_by_axis(
 )
 
 # %% tags=["nbval-check-output"]
-found = show.wire_bytes_by_axis(in_a_step)
-for axis, size in closed_form.by_axis().items():
-    print(f"{axis:<9} closed form {size:>13,} B   rehearsed {found[axis]:>13,} B"
-          f"   within a node {size / 450e9 * 1e3:5.1f} ms"
-          f"   between {size / 50e9 * 1e3:5.1f} ms")  # fmt: skip
-    assert found[axis] == size
-assert found.keys() == closed_form.by_axis().keys()
+rehearsed, formula = show.wire_bytes_by_axis(in_a_step), closed_form.by_axis()
+assert rehearsed == formula  # to the byte, on each axis
+Table(LINK_HEAD, list(link_rows(rehearsed)), "Llama 3 8B on 512 ranks, rank 500")
 
 # %%
-paper = closed_form.by_axis()
-inside = axis_order(found, dict.fromkeys(found, 8), per_node=8)[0]
+inside = axis_order(rehearsed, dict.fromkeys(rehearsed, 8), per_node=8)[0]
 assert inside == "tensor"
-assert 0.5 < found["shard"] / found["tensor"] < 0.6
-assert round(paper["tensor"] / paper["shard"], 1) == 1.7
+assert 0.5 < rehearsed["shard"] / rehearsed["tensor"] < 0.6
+assert round(formula["tensor"] / formula["shard"], 1) == 1.7
 tokens_by_width = [
     run.micro_batch * run.seq_len * run.layout.tensor / run.model.hidden_size
     for run in (runs["3D"], large)
@@ -589,14 +673,14 @@ tokens_by_width = [
 assert tokens_by_width == [8, 8]
 beside(
     "tensor_over_shard",
-    predicted=paper["tensor"] / paper["shard"],
-    calculated=found["tensor"] / found["shard"],  # by the rehearsal
+    predicted=formula["tensor"] / formula["shard"],
+    calculated=rehearsed["tensor"] / rehearsed["shard"],  # by the rehearsal
 )
 
 # %% [markdown]
-# The rehearsed program and the formula agree, and `axis_order` puts tensor inside the node of eight. The ratio has hardly changed, from 1.8 to
-# 1.7. Tensor sends tokens times width, and FSDP sends weights, which are width times width divided by the tensor ranks. So the ratio
-# is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and 4,096 x 8 / 4,096 now. Both are 8.
+# The rehearsed program and the formula agree to the byte, and `axis_order` puts tensor inside the node of eight. The ratio has hardly
+# changed, from 1.8 to 1.7. Tensor sends tokens times width, and FSDP sends weights, which are width times width divided by the tensor ranks.
+# So the ratio is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and 4,096 x 8 / 4,096 now. Both are 8.
 #
 # FSDP sends more than half as much as tensor, because under a pipeline it gathers each layer twice for *every* micro-batch. For this reason the
 # two are seldom combined in this way. Llama 3 sharded gradients and optimizer state, and did not reshard the weights after forward, which comes
