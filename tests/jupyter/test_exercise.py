@@ -220,10 +220,8 @@ def test_a_notebook_runs_to_its_end_and_reads_the_same_twice(monkeypatch):
     assert first[6].startswith("1500.0\n")
     assert "my_share lives on ranks: hand it over with --pass my_share" in first[8]
     assert f"2 of {len(all_exercises())} solved" in first[9]
-    for share in "['a', 'b']", "['c', 'd', 'e']", "['f', 'g']", "['h', 'i', 'j']":
-        assert (
-            f"takes {share}" in first[10]
-        )  # in 00_welcome's own next cell; the reference takes every fourth
+    for share in "a b", "c d e", "f g", "h i j":  # the reference takes every fourth
+        assert f"takes {share}\n" in first[10]  # in 00_welcome's own next cell
 
 
 def execute():

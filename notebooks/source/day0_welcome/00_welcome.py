@@ -11,13 +11,22 @@
 #
 # A model that does not fit on one **device** (a CPU, or a GPU) is trained by many processes that send each other data. Each of these
 # processes is called a **rank**. Can your machine run several of them? And how does a notebook cell run on four ranks at once?
+#
+# ## How to use a lesson
+#
+# Read from top to bottom. To run a cell, click into it and press Shift+Enter. Run every cell in its turn, because it may use names from
+# the cells above. You may change a cell and run it again. The square button above the notebook stops a cell that takes too long. If nothing else
+# helps, choose *Restart Kernel* in the menu *Kernel*, and begin again at the top.
+#
+# A line that begins with `%` or `%%` is not Python. It is a command to the notebook. The first cell makes the workshop's own commands known:
 
 # %%
 # %load_ext workshop
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 
 # %% [markdown]
-# ## Does the machine play along?
+# ## Is your machine ready?
 #
 # The doctor checks what the workshop needs: Python, torch, devices, memory, ports, and whether two real ranks can agree on a number. Each
 # check takes a moment and prints a dot. The verdict is `ok`, `note` (it works, but there is something you should know) or `no` (with advice
@@ -78,8 +87,9 @@ print(line)
 report(line=line)
 
 # %% [markdown]
-# The output is a single text, in the order of the ranks. A line that several ranks printed appears once, with the numbers of those ranks in
-# front.
+# The first line of the output tells where the ranks ran: on GPUs if there is one for each rank, and on the CPU otherwise. It also names the
+# library that carries data between them: **gloo** between CPUs, **NCCL** between NVIDIA GPUs. Then comes what the ranks printed, as a single
+# text in the order of the ranks. A line that several ranks printed appears once, with the numbers of those ranks in front.
 #
 # `report(...)` sends values to the notebook, and `--into` stores them by rank under the name that you give. We use this to check that these
 # ranks printed the same lines as the processes we started by hand:
@@ -94,8 +104,8 @@ assert [launched[rank].line + "\n" for rank in range(4)] == printed
 # ## Ranks that stay
 #
 # A program starts with no variables and forgets everything when it ends. To explore, you want ranks that remember what they computed.
-# `%%ranks` keeps the ranks and their variables from one cell to the next. `torch`, `dist`, `rank`, `world_size` and `device` are defined
-# from the start.
+# `%%ranks` keeps the ranks and their variables from one cell to the next, until the notebook's kernel ends or you run `%ranks stop`. `torch`,
+# `dist` (which is `torch.distributed`), `rank`, `world_size` (the number of ranks) and `device` are defined from the start.
 
 # %% tags=["nbval-check-output"]
 # %%ranks -n 4
@@ -142,7 +152,11 @@ print("all_reduce:", x.item())
 # %% [markdown]
 # Our version sends all the traffic through rank 0. Lesson 21 shows how to share the traffic fairly.
 #
-# Now `x` is 10 on every rank. The ranks make the same call once more:
+# Now `x` is 10 on every rank. The ranks will make the same call once more.
+#
+# Before they do, the next cell asks what you expect. Every lesson asks such questions. Write your answer in place of the three dots, and run the
+# cell. A wrong guess costs nothing, and it shows you what to think about. Below the run, `beside(...)` puts three numbers next to each other:
+# your guess, what a formula predicts, and what was measured.
 
 # %%
 # %%guess twice
@@ -164,9 +178,11 @@ beside("twice", predicted=4 * 10, measured=second[2].x)
 # An `all_reduce` does not ask whether its input is a part or already the sum. On four ranks, a second call by mistake gives four times too
 # much, without an error.
 #
-# On a cluster you write the same as a program, and a fresh program has none of these names defined. So it picks a device, joins the other
-# ranks, and leaves them at the end. (`%%torchrun` has already given each rank a GPU of its own, if there are enough. A program that you start
-# with plain torchrun does that itself: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`. `--save` writes such a line into the file.)
+# On a cluster you write the same as a program, and a fresh program has none of these names defined. So it joins the other ranks
+# (`init_process_group`), picks a device (a GPU if it has one, and the CPU otherwise), and leaves the other ranks at the end.
+#
+# (On a machine with several GPUs, each rank needs one of its own. `%%torchrun` takes care of that. A program that you start with plain torchrun
+# does it itself: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`. `LOCAL_RANK` is the rank's number on its machine.)
 
 # %% tags=["nbval-check-output"]
 # %%torchrun -n 4 --into results
@@ -188,10 +204,6 @@ dist.destroy_process_group()
 assert [results[rank].total for rank in range(4)] == [1 + 2 + 3 + 4] * 4
 
 # %% [markdown]
-# Here every rank has a whole processor core or GPU for itself if there are enough of them. With fewer GPUs than ranks, the ranks run on the
-# CPU; the line above the output shows where they run. The library that carries the tensors between the ranks is **gloo** on CPUs and **NCCL** on
-# GPUs.
-#
 # ## Break it
 #
 # Distributed programs fail in a way of their own: one rank fails, and the others wait for it. Run the next cell to see this. Rank 1 raises
@@ -205,7 +217,8 @@ dist.barrier()
 
 # %% [markdown]
 # The message tells you which rank failed first, on which line, and where each of the others was. They were waiting in a call that would
-# have returned only after a timeout of many minutes, with an error of its own. The workshop cut their connections, so that they could go on. Nothing is lost, and the ranks can work together again:
+# have returned only after a timeout of many minutes, with an error of its own. The workshop cut their connections, so that they could go
+# on. Nothing is lost, and the ranks can work together again:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -215,9 +228,10 @@ print("x was kept, and four times 40 is", x.item())
 # %% [markdown]
 # ## Compare: a prediction beside a measurement
 #
-# Every lesson makes a prediction before it measures. Here is a small example. To train a parameter with AdamW in fp32, a rank keeps **four
-# values** for it: the weight, its gradient, and the two moments of the optimizer. Each value takes four bytes, which makes **16 bytes a
-# parameter**.
+# Every lesson makes a prediction before it measures. Here is a small example, with the question that decides whether a model fits on your GPU:
+# how many bytes does training take? To train a parameter with the optimizer AdamW, a rank keeps **four values** for it: the weight, its gradient,
+# and two *moments*, which are running averages of the gradient and of its square. In **fp32**, numbers of 32 bits, each value takes four bytes.
+# That makes **16 bytes a parameter**.
 #
 # So for a layer with 1,000 x 1,000 weights, each rank should hold 16 MB (that is 15.3 MiB).
 
@@ -255,32 +269,35 @@ optimizer.step()
 report(after_backward=gradients, after_step=held_bytes(), weights=weights)
 
 # %%
-moments = ["the weights", "after backward", "after the first step"]
+when = ["the weights", "after backward", "after the first step"]
 expected = [4 * parameters, 8 * parameters, predicted]
-found = [measured[0].weights, measured[0].after_backward, measured[0].after_step]
-for want, have in zip(expected, found, strict=True):
+held = [measured[0].weights, measured[0].after_backward, measured[0].after_step]
+for want, have in zip(expected, held, strict=True):
     assert abs(have / want - 1) < 0.01
-show.predicted_and_measured(moments, expected, found)
+show.predicted_and_measured(when, expected, held)
 
 # %%
-beside("halfway", predicted=expected[1] / 1e6, measured=found[1] / 1e6)
+beside("halfway", predicted=expected[1] / 1e6, measured=held[1] / 1e6)
 
 # %% [markdown]
 # (The picture counts in MiB, of $2^{20}$ bytes: 7.6 MiB are 8 MB.) The optimizer's two moments are half of the memory, and they are created
-# only in its first step. So a run can survive its first step and still run out of memory in the second, whose activations come on top of
-# them.
+# only in its first step. So a run can survive its first step and still run out of memory in the second. Then its activations, which are what the
+# layers keep for backward, come on top of the moments.
 #
-# Once you know what one parameter takes, you know what a whole model takes. The example in the ZeRO paper is GPT-2 with 1.5 billion
-# parameters: 3 GB of weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). The authors count 2 + 2 +
-# 12 bytes, because they train in mixed precision (lesson 13). In fp32 the count is 4 + 4 + 8. Both add up to the same 16 bytes:
+# Once you know what one parameter takes, you know what a whole model takes. The paper on ZeRO, a method of day 2, has GPT-2 as its example, with
+# 1.5 billion parameters: 3 GB of weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). The authors count
+# 2 + 2 + 12 bytes for weight, gradient and optimizer, because they train in mixed precision (lesson 13 explains the 12). In fp32 the count is
+# 4 + 4 + 8. Both add up to the same 16 bytes:
 
 # %% tags=["nbval-check-output"]
-a_parameter, gpt_2 = found[-1] / parameters, 1.5e9
+a_parameter, gpt_2 = held[-1] / parameters, 1.5e9
 gigabytes = {"weights": 2 * gpt_2 / 1e9, "training": a_parameter * gpt_2 / 1e9}
 published = {"weights": 3, "training": 24}
+rows = []
 for name, size in gigabytes.items():
-    print(f"GPT-2, {name}: {size:.0f} GB, published {published[name]} GB")
     assert round(size) == published[name]
+    rows.append((name, f"{size:.0f} GB", f"{published[name]} GB"))
+Table(("GPT-2", "from our bytes a parameter", "published"), rows)
 
 # %% [markdown]
 # ## Exercise: who does what?
@@ -308,7 +325,7 @@ def my_share(items: list, rank: int, world_size: int) -> list:
 import os
 
 rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-print("takes", my_share(list("abcdefghij"), rank, world_size))
+print("takes", *my_share(list("abcdefghij"), rank, world_size))
 
 # %% [markdown]
 # ## Take the cell with you
@@ -316,7 +333,7 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 # `%%torchrun -n 4 --save FILE.py` writes a cell to a file as a program. You can then run it with `torchrun --nproc-per-node 4 FILE.py`,
 # here or on a cluster. The program needs the workshop package in two cases only: if the cell imports from it (`report`, above), or if
 # `--pass` gave it more than numbers and text. A function that you pass is saved in a second file beside the program, so take both files
-# with you.
+# with you. A cell with nothing but `%%torchrun?` or `%%ranks?` shows all options.
 
 # %% [markdown]
 # **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.

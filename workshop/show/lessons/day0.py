@@ -7,7 +7,7 @@ from workshop.show.style import Picture, new_figure, rank_colour
 
 
 def parallel_cell(ranks: int = 4) -> Picture:
-    """The notebook, the ranks it starts, the group they talk in, and the text that comes back."""
+    """The notebook, the ranks it starts, their group, and the text that comes back."""
     figure, axis = new_figure(6.6, 2.3)
     middle = ranks / 2 - 0.4
     round_box(axis, (0, middle), (1.7, 0.8), f"your notebook\n%%torchrun -n {ranks}")
@@ -19,6 +19,6 @@ def parallel_cell(ranks: int = 4) -> Picture:
         arrow(axis, (5.05, y + 0.35), (6.55, middle + 0.4))
         if rank:
             axis.plot([4.1, 4.1], [y + 0.74, y + 0.96], color="black", linewidth=2.5)
-    axis.text(4.1, -0.25, "the process group: they talk to one another", ha="center", fontsize=8)
+    axis.text(4.1, -0.25, "the process group: ranks that send each other data", ha="center", fontsize=8)
     only_boxes(axis, (-0.1, 8.4), (-0.4, ranks + 0.05))
-    return Picture(figure, f"a notebook starts {ranks} ranks, they talk to one another, one text comes back")
+    return Picture(figure, f"a notebook starts {ranks} ranks, they send each other data, one text comes back")
