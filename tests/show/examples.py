@@ -133,6 +133,7 @@ PICTURES = {
     "training_curves": lambda: show.training_curves(
         {"a": [3.0, 2.0], "b": [3.0, 1.0]}, {"b": [4, 8]}, "scale", True
     ),
+    "kernel_queue": lambda: show.kernel_queue(5, {"short": ([3, 3], ()), "and a wait": ([8, 8], (0,))}),
     "phase_bars": lambda: show.phase_bars(
         {"rank 0": {"data": 0.01, "forward": 0.02, "mine": 0.001}}, "a step"
     ),

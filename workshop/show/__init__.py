@@ -26,7 +26,7 @@ _BY_MODULE = {
     "workshop.show.grids": ("format_ranges", "number_in_formats"),
     "workshop.show.tables": ("plan_table", "traffic_table", "wire_bytes_by_axis"),
     "workshop.show.lessons.day0": ("parallel_cell",),
-    "workshop.show.lessons.day1": ("gradient_sizes", "phase_bars", "storage_and_views"),
+    "workshop.show.lessons.day1": ("gradient_sizes", "kernel_queue", "phase_bars", "storage_and_views"),
     "workshop.show.lessons.day2": (
         "before_and_after", "bucket_timeline", "engine_costs", "held_and_sent", "message_curve", "replicas",
         "ring_steps",

@@ -16,9 +16,9 @@
 # A GPU is idle when it **waits**: for data, for Python to hand over the next piece of work, or because Python stops to read a number. It
 # might as well be idle when its work is **useless**: padding, or bytes that are written and read again without need.
 #
-# The training script below does all of this. We fix it in five steps. Before each step we predict how much it will gain, and then we
-# measure it. At the end we ask the same question about three tools that promise help: the compiler, the allocator, and a library's
-# training loop.
+# The training script below does all of this. In the first part of the lesson we fix it in five steps: attention, padding, loss, data,
+# optimizer. Before each step we predict how much it will gain, and then we measure it. In the second part the script is fixed, and we look
+# for what is left: the compiler, a kernel of your own, the allocator, and a library's training loop. You can pause between the parts.
 
 # %%
 # %load_ext workshop
@@ -44,6 +44,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from workshop import launch, show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.jupyter.explorer import Control, explore
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches, reference_manual
@@ -77,6 +78,17 @@ def wait():
 # with `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and with `x[mask]`, whose shape depends on the values. It also happens with
 # `.to(device)` of a tensor in ordinary memory, which returns only when the bytes have left.
 #
+# The picture shows six kernels three times. Handing one over takes 5 microseconds. **Where is the GPU idle, and why?**
+
+# %%
+queues = {
+    "kernels of 3 µs": ([3] * 6, ()),
+    "kernels of 8 µs": ([8] * 6, ()),
+    "kernels of 8 µs, and Python waits after each third": ([8] * 6, (2, 5)),
+}
+show.kernel_queue(5, queues)
+
+# %% [markdown]
 # ### Exercise: how long is it idle?
 
 
@@ -98,7 +110,7 @@ def idle_share(launch: float, kernels: list[float], waits: set[int]) -> float:
 
 # %%
 # %%guess waiting --unit %
-# 600 kernels run for 6 us each; to hand one over takes 5 us. Python waits after every
+# 600 kernels run for 6 µs each; to hand one over takes 5 µs. Python waits after every
 # 20th. What share of the time is the GPU idle, in percent?
 ...
 
@@ -137,7 +149,7 @@ def draw_idle(kernel, every):
     axis.set_xticklabels([1, 2, 5, 10, 20, 50])
     axis.minorticks_off()
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    words = f"kernels of {kernel} us, a wait after each {every}: idle {here:.1f} %"
+    words = f"kernels of {kernel} µs, a wait after each {every}: idle {here:.1f} %"
     return Picture(figure, words)
 
 
@@ -147,7 +159,7 @@ explore(draw_idle, [kernels, waits_each])
 
 # %%
 assert idle(12, 20) > 2 > idle(2.5 * LAUNCH, 20)
-print(f"12 us: {idle(12, 20):.2f} % idle, 12.5 us: {idle(12.5, 20):.2f} %")
+print(f"12 µs: {idle(12, 20):.2f} % idle, 12.5 µs: {idle(12.5, 20):.2f} %")
 
 # %% [markdown]
 # Here two and a half times the launch is enough. This is why the same loop can be fast enough with a large model, and too slow with a
@@ -189,7 +201,6 @@ def pad_all(samples):
 mean = sum(lengths) / len(lengths)
 print(f"paragraphs of {min(lengths)} to {max(lengths)} tokens, on average {mean:.0f}")
 
-
 # %% [markdown]
 # Attention is written as its formula, with a mask that is created again in each layer of each step:
 
@@ -216,8 +227,9 @@ def plain_loss(hidden, weight, targets):
 
 
 # %% [markdown]
-# Next comes the loop. A `Recipe` contains the parts that we will replace one by one. The flag `watch` turns on what the colleague added
-# to see whether all is well: in every step it reads the norm of each gradient and the loss.
+# Next comes the loop. A `Recipe` contains the parts that we will replace one by one. (A batch has tokens, targets and a mask. The mask goes to
+# the module that computes attention, as `core.allowed`.) The flag `watch` turns on what the colleague added to see whether all is well: in every
+# step it reads the norm of each gradient and the loss.
 
 
 # %%
@@ -289,6 +301,11 @@ class Handed(TorchDispatchMode):
         return operator(*args, **(kwargs or {}))
 
 
+# %% [markdown]
+# To count a step, we run two. The first creates the state of AdamW, and the second is counted. (AdamW keeps the number of its steps on the CPU,
+# and arithmetic with it starts no kernel.)
+
+
 # %%
 @contextmanager
 def nobody(name):
@@ -307,7 +324,7 @@ def handed_over(recipe, batch):
 
 
 # %%
-# %%guess syncs
+# %%guess syncs --unit waits
 # The model has 21 parameter tensors. How often does a step of the slow script wait
 # for a number from the GPU? (Look at `watch`.)
 ...
@@ -321,13 +338,36 @@ slow_handed = handed_over(slow, one_row)  # one row is enough to count
 kernels, waits = slow_handed.kernels, len(slow_handed.waits)
 num_tensors = len(list(fresh(plain).parameters()))
 print(f"a step hands over {kernels} kernels and waits {waits} times")
+assert waits == num_tensors + 2  # each norm, the comparison, the print
 beside("syncs", predicted=num_tensors + 2, measured=waits)
 
+# %% [markdown]
+# How long each kernel would run depends on the GPU and on the model. With your `idle_share`, we try three lengths:
+
 # %%
-assert waits == num_tensors + 2  # each norm, the comparison, the print
-for kernel in (2.0, 20.0):
-    share = idle_share(LAUNCH, [kernel] * kernels, {n - 1 for n in slow_handed.waits})
-    print(f"if each ran for {kernel:>2.0f} us, the GPU would be idle for {share:.0%}")
+HANDED = (
+    "a step of",
+    "kernels",
+    "waits",
+    "idle: kernels of 2 µs",
+    "of 6 µs",
+    "of 20 µs",
+)
+
+
+def idle_shares(handed):
+    """If each kernel ran for so many microseconds: 2, 6, 20."""
+    after = {count - 1 for count in handed.waits}
+    lengths = ([kernel] * handed.kernels for kernel in (2.0, 6.0, 20.0))
+    return [idle_share(LAUNCH, kernels, after) for kernels in lengths]
+
+
+def handed_row(name, handed):
+    counts = f"{handed.kernels}", f"{len(handed.waits)}"
+    return name, *counts, *(f"{share:.1%}" for share in idle_shares(handed))
+
+
+Table(HANDED, [handed_row("slow", slow_handed)])
 
 # %% [markdown]
 # (On a GPU the mask also causes a wait in each of the two layers, because it is copied from ordinary memory. Our counter cannot see this,
@@ -340,9 +380,11 @@ for kernel in (2.0, 20.0):
 # summed instead: some steps wait long and others not at all, so a median would hide it. What matters in the end are **real tokens per
 # second**, that is, targets that are not padding.
 
-
 # %%
-def train(loader, recipe, stops=("data", "model", "loss", "backward", "optimizer")):
+PARTS = ("data", "model", "loss", "backward", "optimizer")
+
+
+def train(loader, recipe, stops=PARTS):
     """Seconds by part, steps, real tokens; not the first. At `stops` it waits."""
     taken, model = defaultdict(list), fresh(recipe.core)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **recipe.adamw)
@@ -372,7 +414,7 @@ def train(loader, recipe, stops=("data", "model", "loss", "backward", "optimizer
 
 
 # %%
-# %%guess together
+# %%guess together --unit times
 # Data, padding, attention, loss and optimizer will all be fixed. How many times as many
 # real tokens per second as the slow script will it reach, here on the CPU?
 ...
@@ -401,8 +443,17 @@ def step_parts(name):
     return {part: 1e3 * took / steps for part, took in seconds.items()}
 
 
-print(f"{speed('slow'):,.0f} real tokens a second; a step:")
-print(", ".join(f"{part} {took:.0f} ms" for part, took in step_parts("slow").items()))
+def parts_table(*names):
+    rows = []
+    for name in names:
+        parts = step_parts(name)
+        took = (f"{parts[part]:.0f} ms" for part in PARTS)
+        rows.append((name, *took, f"{parts['data'] / sum(parts.values()):.0%}"))
+    return Table(("a step of", *PARTS, "share of data"), rows)
+
+
+print(f"{speed('slow'):,.0f} real tokens a second")
+parts_table("slow")
 
 # %% [markdown]
 # ## Fix the attention
@@ -412,7 +463,28 @@ print(", ".join(f"{part} {took:.0f} ms" for part, took in step_parts("slow").ite
 #
 # Plain attention writes the whole matrix of scores several times, and keeps it for backward. Its mask is created on the host, and copied,
 # in every layer of every step. `F.scaled_dot_product_attention` instead processes the scores in tiles that fit into the cache, and
-# computes them again in backward (FlashAttention). The next cell asks autograd how many bytes it keeps:
+# computes them again in backward (FlashAttention). (How the softmax of a row is put together from tiles, you will do by hand in lesson 33.)
+
+
+# %%
+class TiledAttention(PlainAttention):
+    def forward(self, query, key, value):
+        options = {"attn_mask": self.allowed, "is_causal": self.allowed is None}
+        if query.is_cuda and query.dtype == torch.float32:  # see below
+            group = query.shape[1] // key.shape[1]
+            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        options["enable_gqa"] = query.shape[1] != key.shape[1]
+        return F.scaled_dot_product_attention(query, key, value, **options)
+
+
+# %% [markdown]
+# (In this model two query heads share one head of keys and one of values, and `enable_gqa` tells PyTorch so. No tiled GPU kernel supports that in
+# fp32: FlashAttention requires 16 bits, and the other tiled kernel requires as many key heads as query heads. PyTorch would then use plain attention
+# without a warning. So on a GPU, the code gives each query head its own copy of the keys and values.)
+
+# %% [markdown]
+# To compare the two, we need two tools. `kept_bytes` asks autograd how many bytes a function keeps for backward, and `milliseconds` times its
+# forward and backward.
 
 
 # %%
@@ -443,21 +515,6 @@ def milliseconds(function, *given, times=5):
     return 1e3 * best
 
 
-class TiledAttention(PlainAttention):
-    def forward(self, query, key, value):
-        options = {"attn_mask": self.allowed, "is_causal": self.allowed is None}
-        if query.is_cuda and query.dtype == torch.float32:  # see below
-            group = query.shape[1] // key.shape[1]
-            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        options["enable_gqa"] = query.shape[1] != key.shape[1]
-        return F.scaled_dot_product_attention(query, key, value, **options)
-
-
-# %% [markdown]
-# (In this model two query heads share one head of keys and one of values, and `enable_gqa` tells PyTorch so. No tiled GPU kernel supports that in
-# fp32: FlashAttention requires 16 bits, and the other tiled kernel requires as many key heads as query heads. PyTorch would then use plain attention
-# without a warning. So on a GPU, the code gives each query head its own copy of the keys and values.)
-
 # %%
 # %%guess scores --unit MiB
 # Plain attention of one layer keeps the probabilities for backward: 8 rows, 4 heads,
@@ -471,16 +528,18 @@ shapes = [(8, heads, ROOM, 16) for heads in (4, 2, 2)]
 qkv = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
 assert torch.allclose(plain(*qkv), tiled(*qkv), atol=1e-4)
 score_bytes = 8 * 4 * ROOM * ROOM * 4
-attention = {}
+attention, rows = {}, []
 for name, core in (("plain", plain), ("tiled", tiled)):
     attention[name] = milliseconds(core, *qkv)
     kept = kept_bytes(core, *qkv)
-    print(f"{name}: {attention[name]:.1f} ms, keeps {kept / 2**20:.2f} MiB")
     assert (kept > score_bytes) == (name == "plain")
+    rows.append((name, f"{attention[name]:.1f} ms", f"{kept / 2**20:.2f} MiB"))
 assert kept < 0.2 * score_bytes
-beside(
-    "scores", predicted=score_bytes / 2**20, measured=kept_bytes(plain, *qkv) / 2**20
-)
+Table(("attention", "forward and backward", "kept for backward"), rows)
+
+# %%
+measured = kept_bytes(plain, *qkv)
+beside("scores", predicted=score_bytes / 2**20, measured=measured / 2**20)
 
 # %% [markdown]
 # (The measured value is larger than the probabilities, because autograd also keeps the mask, and keys and values repeated for four
@@ -496,14 +555,50 @@ def predict(name, before, saved):
     predicted[name] = speed(before) * took / (took - saved)
 
 
+def so_far():
+    """A line for each run; the factor is over the line above."""
+    rows = [("slow", "-", f"{speed('slow'):,.0f}", "-")]
+    for before, name in pairwise(runs):
+        factor = f"{speed(name) / speed(before):.2f} x"
+        rows.append((name, f"{predicted[name]:,.0f}", f"{speed(name):,.0f}", factor))
+    return Table(("real tokens a second", "predicted", "measured", "factor"), rows)
+
+
 predict("attention in tiles", "slow", 2 * (attention["plain"] - attention["tiled"]))
 runs["attention in tiles"] = train(slow_loader, slow._replace(core=tiled))
-print(f"predicted {predicted['attention in tiles']:,.0f}", end=" ")
-print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
+so_far()
 
 # %% [markdown]
 # The prediction counts only attention, timed by itself. If a step gains more than that, its other parts have become faster, too. A possible
 # reason is that 32 MiB of probabilities per layer no longer pass through the same caches. We have not tested this.
+#
+# ### Which kernel on a GPU?
+#
+# PyTorch has several kernels for attention that others have written. The next table compares them on an H200: causal, in bf16,
+# 16 heads of 128, forward and backward. There are 16,384 tokens in all, and the number in the name says how many of them attend to each
+# other. The prediction is the rate that the workshop's predictor assumes for such a kernel, from timings by its authors and others.
+
+# %%
+import json
+
+from workshop.facts.tree import ROOT
+
+record = ROOT / "data" / "measurements" / "gpu" / "kernels.json"
+on_h200 = json.loads(record.read_text())["parts"]
+for length in (1_024, 4_096, 16_384):
+    lines = on_h200[f"attention {length}"]["rows"]
+    rates = {line["what"]: line["measured"] for line in lines}
+    expected = {line["what"]: line["predicted"] for line in lines}
+    assert all(abs(rates[way] / expected[way] - 1) < 0.12 for way in ("flash", "cudnn"))
+    assert 1.8 < rates["cudnn"] / rates["flash"] < 2
+    assert "math" not in rates or rates["math"] < 0.1 * rates["flash"]
+show.measured_on_gpu("kernels", "attention")
+
+# %% [markdown]
+# `math` is plain attention, which keeps the scores. It reaches less than a tenth of the rate of FlashAttention-2, which is called `flash`
+# here. cuDNN's kernel was written for this GPU and is nearly twice as fast. Both are within 12 % of the prediction.
+# `F.scaled_dot_product_attention` chooses a kernel by itself. The profiler shows which one it took (lesson 17), and with `sdpa_kernel`
+# you choose one yourself.
 
 # %% [markdown]
 # ## Fix the padding
@@ -551,10 +646,10 @@ def shares(lengths, room, batch=8):
 
 
 predicted_padding = shares(lengths, ROOM)
-for way, share in predicted_padding.items():
-    print(f"{way:<16} {share:.1%} padding")
 ways = list(predicted_padding.values())
 assert ways[0] > ways[1] > max(ways[2:])
+rows = [(way, f"{share:.1%}") for way, share in predicted_padding.items()]
+Table(("32 paragraphs in batches", "padding"), rows)
 
 # %% [markdown]
 # Rows of packed documents have another advantage: they all have the same length. If shapes change from batch to batch, the allocator has
@@ -567,13 +662,13 @@ assert ways[0] > ways[1] > max(ways[2:])
 # %%
 def draw_padding(pool, room):
     some = [len(paragraphs[place]) - 1 for place in order[:pool].tolist()]
-    found = shares(some, room)
+    padding = shares(some, room)
     figure, axis = new_figure(6.8, 2.2)
-    names = list(found)[::-1]
-    bars = axis.barh(names, [100 * found[name] for name in names], color="#0072B2")
+    names = list(padding)[::-1]
+    bars = axis.barh(names, [100 * padding[name] for name in names], color="#0072B2")
     axis.bar_label(bars, fmt="%.1f", padding=3)
     axis.set(xlabel=f"% of padding, {pool} documents, room {room}", xlim=(0, 100))
-    best = f"packed {found['packed']:.1%}, buckets {found['buckets']:.1%}"
+    best = f"packed {padding['packed']:.1%}, buckets {padding['buckets']:.1%}"
     return Picture(figure, f"padding of {pool} documents in rows of {room}: {best}")
 
 
@@ -584,11 +679,14 @@ explore(draw_padding, [pools, Control("room", ROOM, (256, 512, 1024))])
 of_all = [len(part) - 1 for part in paragraphs]
 pool_sizes = (16, 32, 128, 512, 2048)
 by_pool = {pool: shares([of_all[n] for n in order[:pool]], ROOM) for pool in pool_sizes}
-for pool, found in by_pool.items():
-    print(f"{pool:>5}: buckets {found['buckets']:.1%}, packed {found['packed']:.1%}")
 near = [p for p in pool_sizes if by_pool[p]["buckets"] - by_pool[p]["packed"] < 0.03]
 assert near == [512, 2048]
 assert by_pool[512]["packed"] < 0.02 < by_pool[16]["packed"]
+rows = [
+    (f"{pool:,}", *(f"{padding[way]:.1%}" for way in ("buckets", "packed")))
+    for pool, padding in by_pool.items()
+]
+Table(("documents in the pool", "padding in buckets", "packed"), rows)
 
 # %% [markdown]
 # ## Packed, and still separate
@@ -625,14 +723,14 @@ def pack_rows(rows):
     return tokens, targets, (same & torch.ones(ROOM, ROOM, dtype=bool).tril())[:, None]
 
 
-rows = pack_documents(lengths, ROOM)
-whole = pack_rows([[documents[number] for number in row] for row in rows])
+packed_rows = pack_documents(lengths, ROOM)
+whole = pack_rows([[documents[number] for number in row] for row in packed_rows])
 measured_padding = (whole[1] < 0).float().mean().item()
 wasted = (pad_all(documents)[1] < 0).float().mean().item()
 assert abs(measured_padding - predicted_padding["packed"]) < 1e-6
 assert abs(wasted - predicted_padding["all to the room"]) < 1e-6
-assert len(rows) < len(documents) / 2
-print(f"{len(rows)} rows instead of {len(documents)}")
+assert len(packed_rows) < len(documents) / 2
+print(f"{len(packed_rows)} rows instead of {len(documents)}")
 beside("padding", predicted=100 * ways[0], measured=100 * wasted)
 
 # %% [markdown]
@@ -679,9 +777,12 @@ def apart(one, other):
 separate = gradients(pad_all(first), slow)
 together = gradients(small, slow)
 across = gradients((*small[:2], None), slow)  # only causal, without the blocks
-print(f"packed: off by {apart(together, separate):.1e}", end=", ")
-print(f"without the blocks: by {apart(across, separate):.0%}")
 assert apart(together, separate) < 1e-4 < 0.01 < apart(across, separate)
+rows = [
+    ("packed", f"{apart(together, separate):.1e}"),
+    ("packed, without the blocks", f"{apart(across, separate):.2f}"),
+]
+Table(("rows", "relative difference of the gradient"), rows)
 
 # %% [markdown]
 # Without the blocks there would be no error and no warning, only a different gradient.
@@ -727,23 +828,25 @@ assert blocks.sparsity() > 20
 
 # %%
 ROWS = 3
-num_rows = list(range(len(rows)))
+row_numbers = list(range(len(packed_rows)))
 
 
 def packed_loader(**options):
     passes = 8 if on_gpu else 2  # on a GPU, two end before its workers are up to speed
-    order = num_rows[:ROWS] + num_rows * passes  # a step to warm up, then all rows
+    order = (
+        row_numbers[:ROWS] + row_numbers * passes
+    )  # a step to warm up, then all rows
     options |= {"collate_fn": pack_rows, "drop_last": True}
-    return DataLoader(Packed(rows), ROWS, sampler=order, **options)
+    return DataLoader(Packed(packed_rows), ROWS, sampler=order, **options)
 
 
 # A step now holds a different number of real tokens, so compare whole passes.
 before = runs["attention in tiles"][0]
 at_work = sum(took for part, took in before.items() if part != "data")
-pass_seconds = at_work * len(rows) / len(documents) + before["data"]
+pass_seconds = at_work * len(packed_rows) / len(documents) + before["data"]
 predicted["packed"] = sum(lengths) / pass_seconds
 runs["packed"] = train(packed_loader(), slow._replace(core=tiled))
-print(f"predicted {predicted['packed']:,.0f}, measured {speed('packed'):,.0f} tokens/s")
+so_far()
 
 # %% [markdown]
 # ## Fix the loss
@@ -812,7 +915,7 @@ def chunked_loss(hidden, weight, targets):
 
 # %% [markdown]
 # PyTorch 2.13 provides this as `F.linear_cross_entropy` with options. (It keeps the same two gradients, but in a place that autograd does
-# not show to hooks.) We check that all three losses are equal:
+# not show to hooks, so its bytes are a dash below.) We check that all three losses have equal gradients:
 
 # %%
 losses = {"plain": plain_loss, "chunked": chunked_loss}
@@ -832,19 +935,19 @@ hidden = torch.randn(
     len(targets), CONFIG.hidden_size, device=device, requires_grad=True
 )
 weight = torch.randn(CONFIG.vocab_size, CONFIG.hidden_size, device=device) / 8
-weight.requires_grad_()
-given, took, kept = (hidden, weight, targets), {}, {}
+weight.requires_grad = True
+
+# %%
+given, took, kept, rows = (hidden, weight, targets), {}, {}, []
+wanted = torch.autograd.grad(plain_loss(*given), (hidden, weight))
 for name, loss_of in losses.items():
-    found = torch.autograd.grad(loss_of(*given), (hidden, weight))
-    wanted = torch.autograd.grad(plain_loss(*given), (hidden, weight))
-    for one, other in zip(found, wanted, strict=True):
-        assert apart(one, other) < 1e-4
+    ours = torch.autograd.grad(loss_of(*given), (hidden, weight))
+    assert all(apart(*pair) < 1e-4 for pair in zip(ours, wanted, strict=True))
     took[name] = milliseconds(loss_of, *given, times=3)
     kept[name] = kept_bytes(loss_of, *given)
-    seen = f"{kept[name] / 2**20:.1f} MiB"
-    if kept[name] < 2**16:
-        seen = "nothing that our hooks see"
-    print(f"{name:<20} {took[name]:>4.0f} ms, keeps {seen}")
+    seen = f"{kept[name] / 2**20:.1f} MiB" if kept[name] > 2**16 else "-"
+    rows.append((name, f"{took[name]:.0f} ms", seen))
+Table(("loss", "forward and backward", "kept for backward"), rows)
 
 
 # %%
@@ -868,14 +971,15 @@ beside("logits", predicted=formulas["plain"] / 2**20, measured=kept["plain"] / 2
 # which never holds all logits. The next cell compares our formulas, with two bytes per number, with their figures:
 
 # %% tags=["nbval-check-output"]
-gemma = loss_bytes(8_192, 256_000, 2_304, each=2)
+gemma, rows = loss_bytes(8_192, 256_000, 2_304, each=2), []
 for what, ours, theirs in (
     ("compiled loss, forward: logits once", gemma["plain"], 4_000.1),
     ("plain loss, forward: six times as much", 6 * gemma["plain"], 24_000.0),
     ("cut cross-entropy, backward: gradients", gemma["chunked"], 1_163.0),
 ):
-    print(f"{what:<43} {ours / 2**20:>8,.0f} MiB, published {theirs:>8,.0f}")
+    rows.append((what, f"{ours / 2**20:,.0f} MiB", f"{theirs:,.0f} MiB"))
     assert abs(ours / 2**20 / theirs - 1) < 0.003
+Table(("the loss of Gemma 2 (2B)", "our formula", "published"), rows)
 
 # %% [markdown]
 # The first and the third agree to 0.3 %. The factor of six in the second is taken from their figure, not predicted: the plain loss holds several
@@ -888,8 +992,7 @@ for what, ours, theirs in (
 better = slow._replace(core=tiled, loss_of=chunked_loss)
 predict("loss in chunks", "packed", took["plain"] - took["chunked"])
 runs["loss in chunks"] = train(packed_loader(), better)
-print(f"predicted {predicted['loss in chunks']:,.0f}", end=" ")
-print(f"measured {speed('loss in chunks'):,.0f} tokens/s")
+so_far()
 
 # %% [markdown]
 # ## Fix the data
@@ -897,13 +1000,9 @@ print(f"measured {speed('loss in chunks'):,.0f} tokens/s")
 # Look at the parts of a step again:
 
 # %%
-data_share = {}
-for name in ("slow", "loss in chunks"):
-    parts = step_parts(name)
-    data_share[name] = parts["data"] / sum(parts.values())
-    print(f"{name:<15}", ", ".join(f"{p} {took:.0f} ms" for p, took in parts.items()))
-    print(f"{'':<15} data is {data_share[name]:.0%} of a step")
-assert data_share["slow"] < data_share["loss in chunks"]
+before, after = (step_parts(name) for name in ("slow", "loss in chunks"))
+assert before["data"] / sum(before.values()) < after["data"] / sum(after.values())
+parts_table("slow", "loss in chunks")
 
 # %% [markdown]
 # The server is as slow as before. A step now takes longer to fetch its data, because three packed rows hold more paragraphs. But above all the share
@@ -926,8 +1025,7 @@ still_waits = max(0, parts["data"] / num_workers - computing)
 predict("workers", "loss in chunks", parts["data"] - still_waits)
 ahead = {"num_workers": num_workers, "prefetch_factor": 4, "pin_memory": on_gpu}
 runs["workers"] = train(packed_loader(**ahead), better)
-print(f"predicted {predicted['workers']:,.0f}", end=" ")
-print(f"measured {speed('workers'):,.0f} tokens/s")
+so_far()
 
 # %% [markdown]
 # ## Fix the optimizer, and look less often
@@ -941,44 +1039,48 @@ print(f"measured {speed('workers'):,.0f} tokens/s")
 packed = tuple(one.to(device) for one in small)
 mended = better._replace(watch=False, adamw={"fused": True})
 mended_handed = handed_over(mended, packed)
-print(f"slow:   {slow_handed.kernels:>4} kernels, {len(slow_handed.waits):>2} waits")
-print(
-    f"mended: {mended_handed.kernels:>4} kernels, {len(mended_handed.waits):>2} waits"
-)
 assert not mended_handed.waits
 assert mended_handed.kernels < 0.9 * slow_handed.kernels
-for kernel in (2.0, 6.0, 20.0):
-    share = []
-    for one in (slow_handed, mended_handed):
-        stops = {number - 1 for number in one.waits}
-        share.append(idle_share(LAUNCH, [kernel] * one.kernels, stops))
-    print(
-        f"kernels of {kernel:>2.0f} us: idle {share[0]:.1%} before, {share[1]:.1%} now"
-    )
-    assert share[1] < share[0]
+both = {"slow": slow_handed, "mended": mended_handed}
+before, after = (idle_shares(handed) for handed in both.values())
+assert all(now < then for now, then in zip(after, before, strict=True))
+Table(HANDED, [handed_row(name, handed) for name, handed in both.items()])
+
+# %% [markdown]
+# Next we time AdamW's step alone, as a loop and fused, to predict what a step of training gains:
+
 
 # %%
+def quickest(*functions, times=15):
+    """Milliseconds of each one's quickest call, in turns."""
+    best = [math.inf] * len(functions)
+    for _ in range(times):
+        for place, function in enumerate(functions):
+            wait()
+            start = time.perf_counter()
+            function()
+            wait()
+            best[place] = min(best[place], 1e3 * (time.perf_counter() - start))
+    return best
+
+
 seconds = {}
 for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.items():
     model = fresh(tiled)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer = torch.optim.AdamW(model.parameters(), **options)
-    times = []
-    for _ in range(5):
-        wait()
-        start = time.perf_counter()
-        optimizer.step()
-        wait()
-        times.append(time.perf_counter() - start)
-    seconds[name] = 1e3 * min(times)
+    (seconds[name],) = quickest(optimizer.step, times=5)
+rows = [(name, f"{took:.2f} ms") for name, took in seconds.items()]
+Table(("AdamW", "a step"), rows)
+
+# %%
 for name, recipe in (("workers", better), ("fused, no waits", mended)) * 2:
     # alternate, and keep the faster run of each; a wait after each part hides the gain
     run = train(packed_loader(**ahead), recipe, stops=("optimizer",))
     runs[name] = max(runs.get(name, run), run, key=rate)
 predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
-print(f"predicted {predicted['fused, no waits']:,.0f}", end=" ")
-print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
+so_far()
 
 # %% [markdown]
 # On this CPU the difference is too small for a clock to see on a busy machine. On a GPU, according to our model, the waits cost a few
@@ -990,22 +1092,17 @@ print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
 #
 # ## Compare: all steps together
 #
-# The cell above ran `workers` again, alternating with the last step, and kept the fastest run. So its line may differ slightly from what
-# was printed first.
+# The last table has all steps. (Its cell ran `workers` again, alternating with the last step, and kept the fastest run, so that line may
+# differ slightly from what was printed first.) How much do they bring together?
 
 # %%
 names = list(runs)
-print(f"{'':<20} {'predicted':>10} {'measured':>9}  tokens/s    factor")
-print(f"{'slow':<20} {'':>10} {speed('slow'):>9,.0f}")
-for before, name in pairwise(names):
-    told = f"{predicted[name]:>10,.0f} {speed(name):>9,.0f}"
-    print(f"{name:<20} {told}       x {speed(name) / speed(before):>8.2f}")
 total = speed(names[-1]) / speed("slow")
-print(f"all together: {total:.1f} times")
 assert total > 3
-hits = [speed(name) / told for name, told in predicted.items()]
-print(f"measured, by prediction: {min(hits):.2f} to {max(hits):.2f}")
+hits = [speed(name) / value for name, value in predicted.items()]
 assert on_gpu or all(1 / 3 < hit < 3 for hit in hits)
+print(f"all together: {total:.1f} times")
+print(f"measured over predicted: {min(hits):.2f} to {max(hits):.2f}")
 product = math.prod(predicted[b] / speed(a) for a, b in pairwise(names))
 beside("together", predicted=product, measured=total)
 
@@ -1013,7 +1110,7 @@ beside("together", predicted=product, measured=total)
 figure, axis = new_figure(7.2, 3.2)
 left, per = [0.0] * len(names), {}
 for part, color in zip(
-    ("data", "model", "loss", "backward", "optimizer"),
+    PARTS,
     ("#E69F00", "#0072B2", "#009E73", "#56B4E9", "#CC79A7"),
     strict=True,
 ):
@@ -1039,9 +1136,14 @@ print(f"gradient of the mended step, against the slow one: off by {off:.0e}")
 assert off < 1e-4
 
 # %% [markdown]
+# ## Part two: what is left
+#
+# The script is fixed. From here on we look at a single layer, at the memory below the tensors, and at the loop around the step. Does any of
+# these still make a GPU wait, or work for nothing?
+#
 # ## torch.compile: fewer kernels, fewer bytes
 #
-# Two causes remain: short kernels, and bytes that are moved again and again. The compiler reduces both. The `RMSNorm` of our model
+# Two causes remain in the step: short kernels, and bytes that are moved again and again. The compiler reduces both. The `RMSNorm` of our model
 # consists of six operators, and so of six kernels. Each of them reads its input from memory and writes its output back. If it is written
 # as one kernel, a row is read once, stays in registers or cache, and is written once.
 #
@@ -1049,7 +1151,7 @@ assert off < 1e-4
 # weight 2: seven in all. (The other two operators process one number per row.) A single kernel moves two.
 
 # %%
-# %%guess pays
+# %%guess pays --unit calls
 # torch.compile takes some seconds to compile the RMSNorm, of which we run only the
 # forward. After how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU
 # (on a GPU with 32 times as many)?
@@ -1059,19 +1161,6 @@ assert off < 1e-4
 # %%
 def norm(x, weight, eps=1e-6):
     return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
-
-
-def quickest(*functions, times=15):
-    """Milliseconds of each one's quickest call, in turns."""
-    best = [math.inf] * len(functions)
-    for _ in range(times):
-        for place, function in enumerate(functions):
-            wait()
-            start = time.perf_counter()
-            function()
-            wait()
-            best[place] = min(best[place], 1e3 * (time.perf_counter() - start))
-    return best
 
 
 some, ones = torch.ones(8, 1_024), torch.ones(1_024)
@@ -1100,9 +1189,10 @@ print(f"start-up {startup[0]:.1f} s, and {startup[1]:.1f} s from the cache on di
 
 # %%
 bandwidth = 2 * x.nbytes / copied  # bytes per millisecond, from a copy
+rows = []
 for name, took, passes in (("eager", eager, 7), ("compiled", fused, 2)):
     roof = passes * x.nbytes / bandwidth
-    print(f"{name:<9} {took:>6.2f} ms; {passes} passes at a copy's rate: {roof:.2f} ms")
+    rows.append((name, f"{passes}", f"{roof:.2f} ms", f"{took:.2f} ms"))
 if can_compile:
     assert eager > 1.3 * fused
     assert startup[1] < startup[0]
@@ -1110,10 +1200,13 @@ if can_compile:
 else:
     print("no C++ compiler here: nothing was compiled")
     calls = math.inf
+Table(("norm", "passes", "at the rate of a copy", "measured"), rows)
+
+# %%
 beside("pays", measured=calls)
 
 # %% [markdown]
-# The rate of a copy is a yardstick and not a strict limit. The eager version can take slightly *less* than its seven passes, because a
+# The rate of a copy is a yardstick and not a strict limit. The eager version can take *less* than its seven passes, because a
 # part of what it wrote a moment ago is still in the cache when it is read. What matters is the ratio: seven passes against two. (The two
 # times above need not have this ratio. A pass of the compiled version may be slower than a copy's, and one of the eager version faster.)
 #
@@ -1142,20 +1235,20 @@ def without_asking(x, weight):
     return F.silu(y) * x
 
 
-few_rows = x[:8]
+few_rows, rows = x[:8], []
 for function in (guarded, without_asking):
     torch.compiler.reset()
     with quietly():
-        found = torch._dynamo.explain(function)(few_rows, scale)
-    count, breaks = found.graph_count, found.graph_break_count
-    print(f"{function.__name__}: {count} graphs, {breaks} breaks")
-    for reason in found.break_reasons:
-        print("   ", reason.reason.splitlines()[0])
-    assert (found.graph_break_count == 0) == (function is without_asking)
+        parts = torch._dynamo.explain(function)(few_rows, scale)
+    reasons = "; ".join(one.reason.splitlines()[0] for one in parts.break_reasons)
+    counts = f"{parts.graph_count}", f"{parts.graph_break_count}"
+    rows.append((function.__name__, *counts, reasons))
+    assert (parts.graph_break_count == 0) == (function is without_asking)
 assert torch.allclose(guarded(few_rows, scale), without_asking(few_rows, scale))
 torch.compiler.reset()
 one_graph = torch.compile(without_asking, fullgraph=True, backend="eager")
 assert torch.allclose(one_graph(few_rows, scale), guarded(few_rows, scale))
+Table(("function", "graphs", "breaks", "why"), rows)
 
 # %% [markdown]
 # `torch.compile(..., fullgraph=True)` raises an error instead of breaking the graph, so that an `.item()` cannot come back unnoticed. And
@@ -1195,7 +1288,6 @@ if triton:
         norm_kernel[(num_rows,)](x, weight, out, width, eps, BLOCK=block)
         return out
 
-
 # %% [markdown]
 # You can read off how many bytes the kernel moves: it loads a row of `x` and the weight, and stores a row. The weight is the same for all
 # rows and stays in the GPU's cache.
@@ -1223,12 +1315,6 @@ if triton:
 # is the time needed to read `x` once and to write the same number of bytes.
 
 # %%
-import json
-
-from workshop.facts.tree import ROOT
-
-record = ROOT / "data" / "measurements" / "gpu" / "kernels.json"
-on_h200 = json.loads(record.read_text())["parts"]
 for shape in ("(16384, 2048)", "(8192, 8192)"):
     lines = {line["what"]: line for line in on_h200[f"norm {shape}"]["rows"]}
     times = {way: line["measured"] / line["predicted"] for way, line in lines.items()}
@@ -1241,26 +1327,6 @@ show.measured_on_gpu("kernels", "norm (16384", "norm (8192")
 # These dozen lines take at most a quarter longer than the bytes require. The same is true of the compiler's kernel, and both are faster than
 # PyTorch's own kernel. Eager takes more than five times as long as the bytes need, because each of its operators reads and writes a whole
 # matrix.
-#
-# For attention, PyTorch offers several kernels that others have written. The next table compares them on the same H200: causal, in bf16,
-# 16 heads of 128, forward and backward. There are 16,384 tokens in all, and the number in the name says how many of them attend to each
-# other. The prediction is the rate that the workshop's predictor assumes for such a kernel, from timings by its authors and others.
-
-# %%
-for length in (1_024, 4_096, 16_384):
-    lines = on_h200[f"attention {length}"]["rows"]
-    rates = {line["what"]: line["measured"] for line in lines}
-    told = {line["what"]: line["predicted"] for line in lines}
-    assert all(abs(rates[way] / told[way] - 1) < 0.12 for way in ("flash", "cudnn"))
-    assert 1.8 < rates["cudnn"] / rates["flash"] < 2
-    assert "math" not in rates or rates["math"] < 0.1 * rates["flash"]
-show.measured_on_gpu("kernels", "attention")
-
-# %% [markdown]
-# `math` is plain attention, which keeps the scores. It reaches less than a tenth of the rate of FlashAttention-2, which is called `flash`
-# here. cuDNN's kernel was written for this GPU and is nearly twice as fast. Both are within 12 % of the prediction.
-# `F.scaled_dot_product_attention` chooses a kernel by itself. The profiler shows which one it took (lesson 17), and with `sdpa_kernel`
-# you choose one yourself.
 
 # %% [markdown]
 # ## The allocator: waiting for memory
@@ -1288,7 +1354,7 @@ def reserved_bytes(sizes, expandable=False):
 
 
 # %%
-# %%guess fragments
+# %%guess fragments --unit times
 # About 300 batches of 8, each padded to its longest paragraph, come sorted from short
 # to long. How many times the memory of the largest batch's logits is reserved?
 ...
@@ -1340,15 +1406,16 @@ for name in ("jemalloc", "tcmalloc"):
     if library := ctypes.util.find_library(name):
         decay = "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"
         ways[name] = {"LD_PRELOAD": library, "MALLOC_CONF": decay}
-faults = {}
+faults, rows = {}, []
 for name, variables in ways.items():
     environ = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0", **variables}
     line = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
     faults[name], took = (float(word) for word in done.stdout.split())
-    print(f"{name:<17} {faults[name]:>8,.0f} page faults, {took:>5.0f} ms")
+    rows.append((name, f"{faults[name]:,.0f}", f"{took:.0f} ms"))
 if sys.platform == "linux" and faults["as it is"] > 100:
     assert faults["glibc that keeps"] < 0.2 * faults["as it is"]
+Table(("allocator", "page faults", "twenty times 48 MiB"), rows)
 
 # %% [markdown]
 # ## Your loop, or a library's?
@@ -1483,8 +1550,14 @@ for name, loop in list(loops.items()) * 2:  # alternating; keep the fastest step
         [weight.detach().cpu().flatten() for weight in model.parameters()]
     )
     assert torch.allclose(ends[name], ends["own"], atol=1e-5), "the same training"
-print(", ".join(f"{name} {took:.2f} ms" for name, took in step_ms.items()))
 assert max(step_ms.values()) < step_ms["own"] + 20  # loose: the machine may be busy
+rows = [
+    (name, f"{took:.2f} ms", f"{took - step_ms['own']:.2f} ms")
+    for name, took in step_ms.items()
+]
+Table(("loop", "a step", "longer than your own"), rows)
+
+# %%
 beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 
 # %% [markdown]
@@ -1492,18 +1565,18 @@ beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 # library's extra milliseconds over the kernels of the fixed step, so that each kernel takes that much longer to hand over.
 
 # %%
-count, extra = mended_handed.kernels, {}
+count, rows = mended_handed.kernels, []
 for name in ("own", "Trainer"):
     more = max(0.0, 1e3 * (step_ms[name] - step_ms["own"])) / count
-    found = [idle_share(LAUNCH + more, [x] * count, set()) for x in (6.0, 50.0)]
-    extra[name] = found
-    print(f"{name:<8}{LAUNCH + more:.1f} us to hand one over: idle", end=" ")
-    print(f"{found[0]:.1%} with kernels of 6 us, {found[1]:.1%} with kernels of 50 us")
-
-assert extra["Trainer"][1] < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
+    idle_6, idle_50 = (
+        idle_share(LAUNCH + more, [kernel] * count, set()) for kernel in (6.0, 50.0)
+    )
+    rows.append((name, f"{LAUNCH + more:.1f} µs", f"{idle_6:.1%}", f"{idle_50:.1%}"))
+assert idle_50 < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
+Table(("loop", "to hand one over", "idle: kernels of 6 µs", "of 50 µs"), rows)
 
 # %% [markdown]
-# With kernels of 50 us the library costs nothing, because Python is far ahead. With kernels of 6 us Python was hardly ahead before, so
+# With kernels of 50 µs the library costs nothing, because Python is far ahead. With kernels of 6 µs Python was hardly ahead before, so
 # for every microsecond that a library adds to a launch, the GPU may have to wait. This was a loop without extras; callbacks, logs and
 # metrics add more. (The next lesson shows where Python's time goes, function by function.)
 #

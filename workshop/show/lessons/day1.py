@@ -1,9 +1,9 @@
-"""Day 1: tensors in memory (11), sizes of gradients (14), the phases of a step (17)."""
+"""Day 1: tensors in memory (11), sizes of gradients (14), a queue of kernels (16), phases of a step (17)."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from workshop.facts.units import format_seconds
@@ -21,6 +21,7 @@ from workshop.show.style import (
     rank_colour,
 )
 
+_QUEUE = {"handed over": "#E69F00", "Python waits": "#DDDDDD", "kernel runs": "#0072B2"}
 _OTHER_PHASES = ("#BBBBBB", "#F0E442", "#0072B2", "#888888")
 
 
@@ -165,3 +166,47 @@ def _most(phases: Mapping[str, float]) -> str:
     whole = sum(phases.values()) or 1.0
     first = max(phases, key=lambda phase: phases[phase])
     return f"{format_seconds(whole)}, most in {first} ({phases[first] / whole:.0%})"
+
+
+def kernel_queue(launch: float, cases: Mapping[str, tuple[Sequence[float], Collection[int]]]) -> Picture:
+    """Two lanes for each case: Python hands kernels over, and the GPU runs them in their order.
+
+    launch: microseconds to hand a kernel over. cases: by name, how long each kernel runs, and the numbers of
+    those after which Python waits until they have ended. ValueError where there is none.
+    """
+    if not any(kernels for kernels, _ in cases.values()):
+        raise ValueError(
+            "no kernels to draw: give at least one case, by name, with the lengths of its kernels"
+        )
+    from matplotlib.patches import Patch
+
+    figure, axis = new_figure(7.4, 0.8 + 0.78 * len(cases))
+    words = []
+    for case, (name, (kernels, waits)) in enumerate(cases.items()):
+        row, python, gpu = 3 * case, 0.0, 0.0
+        for number, length in enumerate(kernels):
+            _queue_box(axis, row, python, launch, "handed over", str(number))
+            python += launch
+            begin = max(python, gpu)
+            _queue_box(axis, row + 1, begin, length, "kernel runs", str(number))
+            gpu = begin + length
+            if number in waits:
+                _queue_box(axis, row, python, gpu - python, "Python waits")
+                python = gpu
+        axis.text(0, row - 0.6, name, fontsize=8, va="bottom")
+        words.append(f"{name}: the GPU runs kernels for {sum(kernels):g} of {gpu:g} µs")
+    axis.set_yticks(
+        [3 * case + lane for case in range(len(cases)) for lane in (0, 1)], ["Python", "GPU"] * len(cases)
+    )
+    axis.set_ylim(3 * len(cases) - 1.3, -1.3)
+    axis.tick_params(labelsize=8, length=2)
+    axis.set_xlim(left=0)
+    name_axes(axis, "microseconds")
+    legend(figure, 3, handles={label: Patch(color=colour) for label, colour in _QUEUE.items()})
+    return Picture(figure, "; ".join(words))
+
+
+def _queue_box(axis: Any, row: float, left: float, width: float, kind: str, label: str = "") -> None:
+    axis.barh(row, width, 0.86, left=left, color=_QUEUE[kind], edgecolor="white", linewidth=0.5)
+    ink = "white" if kind == "kernel runs" else "black"
+    axis.text(left + width / 2, row, label, ha="center", va="center", fontsize=7, color=ink)
