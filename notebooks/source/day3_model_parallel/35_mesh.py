@@ -226,23 +226,16 @@ if rank == 0:
 #
 # A pipeline cuts before the two others: each rank keeps one stage, and tensor and data see only this stage. At the end, `PipelineStage` gets
 # what is left. It sends activations, and their gradients, within the rank's third group. Here eight ranks train two stages of two matrices, each
-# data rank with two micro-batches. Every rank also computes the gradients of the whole model on the whole batch, to compare.
+# data rank with two micro-batches. First, every rank computes the gradients of the whole model on the whole batch, to compare:
 
 # %%
 # %ranks stop
 
 # %%
-# %%torchrun -n 8
-import torch
-import torch.distributed as dist
+# %%ranks -n 8
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import parallel as tp
 
-dist.init_process_group()
-device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 axes = ("pipeline", "data", "tensor")
 mesh = init_device_mesh(device.type, (2, 2, 2), mesh_dim_names=axes)
 number, data, tensor = mesh.get_coordinate()
@@ -253,22 +246,36 @@ up, down = matrices[2 * number : 2 * number + 2]  # this rank's stage
 x = torch.randn(8, 8)
 by_up, by_down = torch.autograd.grad(whole(x).square().mean(), (up.weight, down.weight))
 
-part = nn.Sequential(up, nn.ReLU(), down, nn.ReLU()).to(device)  # first cut: pipeline
-plan = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}
-tp.parallelize_module(part, mesh["tensor"], plan)  # second: tensor
-fully_shard(part, mesh=mesh["data"])  # third: data
-stage = PipelineStage(part, number, 2, device, group=mesh.get_group("pipeline"))
-schedule = Schedule1F1B(stage, 2, loss_fn=lambda y, _: y.square().mean())
-x = x.chunk(2)[data].to(device)
-schedule.step(*([x] if number == 0 else []), target=x)  # here a loss of y alone
+# %% [markdown]
+# Now the same gradients from three cuts. The last lines compare each shard's gradient with its part of the whole one:
 
-by_up = by_up.chunk(2, 0)[tensor].chunk(2, 0)[data]
-by_down = by_down.chunk(2, 1)[tensor].chunk(2, 0)[data]
-for weight, gradient in zip(part.parameters(), (by_up, by_down), strict=True):
+# %%
+# %%ranks
+from copy import deepcopy
+
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import parallel as tp
+
+part = nn.Sequential(deepcopy(up), nn.ReLU(), deepcopy(down), nn.ReLU())
+part.to(device)  # the first cut is made: this rank has one stage
+plan = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}
+tp.parallelize_module(part, mesh["tensor"], plan)  # second cut
+fully_shard(part, mesh=mesh["data"])  # third cut
+stage = PipelineStage(part, number, 2, device, group=mesh.get_group("pipeline"))
+schedule = Schedule1F1B(stage, 2, loss_fn=lambda y, target: y.square().mean())
+half = x.chunk(2)[data].to(device)
+schedule.step(*([half] if number == 0 else []), target=half)  # the target is not used
+
+halves = by_up.chunk(2, 0)[tensor], by_down.chunk(2, 1)[tensor]
+for weight, gradient in zip(part.parameters(), halves, strict=True):
+    gradient = gradient.chunk(2, 0)[data]
     apart = (weight.grad.to_local().cpu() - gradient).norm() / gradient.norm()
     assert apart < 1e-5
 print(f"stage {number}: the gradients of the shards are those of the whole model")
-dist.destroy_process_group()
+
+# %%
+# %ranks stop
 
 # %% [markdown]
 # ## Run: 2D, 3D, and one process beside them
