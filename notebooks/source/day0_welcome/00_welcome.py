@@ -42,8 +42,8 @@ print(*[line for line in diagnosis if line.verdict != "ok"], sep="\n")
 # %% [markdown]
 # ## Four ranks by hand
 #
-# A rank is an ordinary process, so you need nothing new to start four of them. Start the same program four times, and tell each copy its
-# number in an environment variable.
+# A rank is an ordinary process, so you need nothing new to start four of them. Start the same program four times. Two environment variables tell
+# each copy its number (`RANK`) and how many copies there are (`WORLD_SIZE`).
 
 # %% tags=["nbval-check-output"]
 import os
@@ -92,7 +92,7 @@ report(line=line)
 # text in the order of the ranks. A line that several ranks printed appears once, with the numbers of those ranks in front.
 #
 # `report(...)` sends values to the notebook, and `--into` stores them by rank under the name that you give. We use this to check that these
-# ranks printed the same lines as the processes we started by hand:
+# ranks printed the same lines as the processes we started by hand. (An `assert` prints nothing if it holds.)
 
 # %%
 assert [launched[rank].line + "\n" for rank in range(4)] == printed
@@ -115,8 +115,8 @@ print("holds", x.item())
 # %% [markdown]
 # ## Add them up, by hand
 #
-# Now the ranks exchange data. They hold 1, 2, 3 and 4, and at the end each of them should hold the sum. Sending and receiving is enough for
-# this: rank 0 collects the values, adds them, and sends the sum back.
+# Now the ranks exchange data. For this they form a *process group*, which `%%ranks` has already made. They hold 1, 2, 3 and 4, and at the end
+# each of them should hold the sum. Sending and receiving is enough for this: rank 0 collects the values, adds them, and sends the sum back.
 
 
 # %% tags=["nbval-check-output"]
