@@ -229,7 +229,7 @@ def plain_loss(hidden, weight, targets):
 # %% [markdown]
 # Next comes the loop. A `Recipe` contains the parts that we will replace one by one. (A batch has tokens, targets and a mask. The mask goes to
 # the module that computes attention, as `core.allowed`.) The flag `watch` turns on what the colleague added to see whether all is well: in every
-# step it reads the norm of each gradient and the loss.
+# step it reads the norm of each gradient and the loss. Later, `with part(name)` will time the lines inside it.
 
 
 # %%
@@ -463,7 +463,7 @@ parts_table("slow")
 #
 # Plain attention writes the whole matrix of scores several times, and keeps it for backward. Its mask is created on the host, and copied,
 # in every layer of every step. `F.scaled_dot_product_attention` instead processes the scores in tiles that fit into the cache, and
-# computes them again in backward (FlashAttention). (How the softmax of a row is put together from tiles, you will do by hand in lesson 33.)
+# computes them again in backward (FlashAttention). (Lesson 33 shows by hand how the softmax of a row is put together from such parts.)
 
 
 # %%
@@ -1260,6 +1260,10 @@ Table(("function", "graphs", "breaks", "why"), rows)
 # The compiler generates Triton code for a GPU, and you can also write Triton yourself. (The output on this page is from a machine without
 # a GPU, where Triton was installed.) In the next cell, a *program* processes one row: it loads the row, computes, and stores the result.
 # Here it runs in Triton's interpreter, one program at a time. On a GPU, the same lines run for thousands of rows at the same time.
+#
+# Read the kernel with these four hints. `tl.program_id(0)` is the number of the program, here its row. `tl.arange(0, BLOCK)` are the numbers of
+# many columns at once, and `BLOCK` must be a power of two. The mask `inside` protects what lies beyond the end of the row: it is neither read
+# nor written. And `norm_kernel[(num_rows,)]` starts one program for each row.
 
 # %%
 try:
