@@ -210,3 +210,16 @@ def test_an_optimizer_takes_the_foreach_way_of_a_gpu():
     on_gpu = rehearse(cell(text.replace("DEVICE", "'cuda'")), 1).memory.step_peaks[-1]
     assert 4 * weights < on_cpu < 4.5 * weights  # weights, gradients, two states, and one layer's temporaries
     assert on_gpu >= 5 * weights
+
+
+def test_a_tensor_of_numbers_is_on_the_ranks_own_gpu():
+    program = """
+        import torch
+        import torch.distributed as dist
+        dist.init_process_group()
+        torch.cuda.set_device(1)
+        made = torch.tensor([[1, 2, 3]], device=torch.device("cuda"))
+        assert made.device == torch.zeros(3, device="cuda").device == torch.device("cuda", 1), made.device
+        assert torch.tensor([1.0]).to("cuda").device == made.device
+        """
+    rehearse(cell(program), world_size=2, rank=1, pretend_cuda=True)

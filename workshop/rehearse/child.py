@@ -102,7 +102,7 @@ def _end_in_time(seconds: float, program: Program, answer: Answer) -> None:
 class _Watcher(importlib.abc.MetaPathFinder):
     """Puts a library's stand-in in place right after the program has imported it."""
 
-    _WATCHED = ("transformers", "bitsandbytes", "deepspeed")
+    _WATCHED = ("transformers", "bitsandbytes", "deepspeed", "safetensors.torch", "accelerate.data_loader")
 
     def __init__(self) -> None:
         self._busy: set[str] = set()
@@ -118,8 +118,11 @@ class _Watcher(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in self._WATCHED or name in self._busy:
             return None
-        self._busy.add(name)
-        spec = importlib.util.find_spec(name)
+        self._busy.add(name)  # the search below comes here again
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._busy.discard(name)
         if spec is None or spec.loader is None:
             return spec
         inner = spec.loader.exec_module

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.distributed.tensor import _dispatch
+from torch.distributed.tensor import DTensor, _dispatch
 from torch.distributed.tensor import _random as random
 
 from workshop.measure.swap import swap
@@ -50,9 +50,11 @@ _DEVICE = torch.ops.prim.device.default
 _TO_COPY = torch.ops.aten._to_copy.default
 CPU = torch.device("cpu")
 _ROOM = Path(torch.__file__).parent
+_VMAP = str(_ROOM / "_functorch" / "vmap.py")
 _PARALLEL = tuple(
     str(_ROOM.joinpath(*part)) for part in (("distributed", "fsdp"), ("utils", "checkpoint.py"))
 )
+_ACCELERATE = str(Path("accelerate", "state.py"))  # decides whether the ranks train together
 _NOTE = (
     'this machine has no CUDA device: tensors on "cuda" are rehearsed with the kernels of a CPU; what a '
     "GPU's allocator rounds up is in what is reserved; the workspaces of cuBLAS and NCCL come on top"
@@ -126,6 +128,13 @@ class FakeGpu:
         }
         for name, member in members.items():
             setattr(FakeTensor, name, member)
+        here = {
+            "device": property(lambda tensor: tensor._local_tensor.device),
+            "is_cuda": members["is_cuda"],
+            "is_cpu": members["is_cpu"],
+        }
+        for name, member in here.items():  # a DTensor is where its part is; C++ was told the CPU
+            setattr(DTensor, name, member)
         module_to = torch.nn.Module.to
 
         def to_number(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -169,16 +178,19 @@ class FakeGpu:
         device = kwargs.get("device")
         if device is None:
             return kwargs
+        caller = _caller(sys._getframe(2))
         if device.type == "cuda":
             self._notes.setdefault(_NOTE)
+            if func is _TO_COPY and device.index == 0 and caller is not FakeGpu._moved.__code__:
+                device = torch.device("cuda")  # `torch.tensor` in C++, which takes the first for the current
             return {**kwargs, "device": self.indexed(device)}
         if not self._used():
             return kwargs
-        caller = _caller(sys._getframe(2))
         if func is _TO_COPY:
             keep = caller is FakeGpu._moved.__code__ or args[0].device.type != "cuda"
             return kwargs if keep else {key: value for key, value in kwargs.items() if key != "device"}
-        if caller.co_name in ("_engine_run_backward", "run_backward"):  # a formula of autograd's, in C++
+        in_cpp = caller.co_name in ("_engine_run_backward", "run_backward")  # a formula of autograd's
+        if in_cpp or _under_vmap(sys._getframe(2)):  # or a rule of vmap's
             return {**kwargs, "device": self.indexed(torch.device("cuda"))}
         return kwargs
 
@@ -258,18 +270,19 @@ class FakeGpu:
         _put(torch.accelerator, "synchronize", lambda *_: None)
 
     def _answer(self, truth: Callable[..., Any], pretended: Callable[..., Any]) -> Callable[..., Any]:
-        """To the program itself, and to torch's parallelisms once the program uses a GPU. Other libraries
-        hear the truth, for they would go on to real kernels."""
+        """To the program itself, and to torch's parallelisms and Accelerate's state once it uses a GPU. Other
+        libraries hear the truth, for they would go on to real kernels."""
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
-            if frame.f_code.co_filename.startswith(_PARALLEL) and self._used():
+            file = frame.f_code.co_filename
+            if self._used() and (file.startswith(_PARALLEL) or file.endswith(_ACCELERATE)):
                 return pretended(*args, **kwargs)
-            if not self._program.owns(frame.f_code.co_filename):
+            if not self._program.owns(file):
                 return truth(*args, **kwargs)
             if self._pretend:
                 return pretended(*args, **kwargs)
-            self._asked = self._asked or (frame.f_code.co_filename, frame.f_lineno)
+            self._asked = self._asked or (file, frame.f_lineno)
             return truth(*args, **kwargs)
 
         return answer
@@ -291,6 +304,13 @@ def _caller(frame: types.FrameType | None) -> types.CodeType:
         frame = frame.f_back
     assert frame is not None
     return frame.f_code
+
+
+def _under_vmap(frame: types.FrameType | None) -> bool:
+    """Whether an operator was called below `torch.func.vmap`: its rules in C++ make tensors of their own."""
+    while frame is not None and frame.f_code.co_filename != _VMAP:
+        frame = frame.f_back
+    return frame is not None
 
 
 _RealDevice = torch.device

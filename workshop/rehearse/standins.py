@@ -130,7 +130,7 @@ def _iterate_here(tracer: Tracer) -> Callable[[DataLoader[Any]], Any]:
 def _write_no_files(notes: dict[str, None]) -> None:
     """A checkpoint of tensors without bytes would overwrite a real one with nothing."""
 
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    def save(*_: Any, **__: Any) -> None:
         notes["torch.save wrote nothing: a rehearsal has no values to keep"] = None
 
     swap(torch, "save", save)
@@ -142,6 +142,27 @@ def install_for_imports(name: str) -> None:
         _plain_masks()
     elif name == "bitsandbytes":
         _refuse_few_bits()
+    elif name == "safetensors.torch":
+        _read_what_was_saved(sys.modules[name])
+    elif name == "accelerate.data_loader":  # ranks that agree on their random numbers
+        swap(sys.modules[name], "synchronize_rng_states", lambda *_, **__: None)
+
+
+def _read_what_was_saved(safetensors: Any) -> None:
+    """`save_file` writes nothing, as `torch.save`; a program that reads its own file gets its own tensors."""
+    saved: dict[str, dict[str, torch.Tensor]] = {}
+    load_file = safetensors.load_file
+
+    def save(tensors: dict[str, torch.Tensor], filename: Any, *_: Any, **__: Any) -> None:
+        saved[str(filename)] = dict(tensors)
+
+    def load(filename: Any, device: Any = "cpu") -> dict[str, torch.Tensor]:
+        if str(filename) not in saved:
+            return load_file(filename, device)
+        return {name: tensor.to(device, copy=True) for name, tensor in saved[str(filename)].items()}
+
+    swap(safetensors, "save_file", save)
+    swap(safetensors, "load_file", load)
 
 
 def _refuse_few_bits() -> None:

@@ -56,6 +56,7 @@ def install(request: Request) -> None:
             start("fake", rank=request.rank, world_size=request.world_size, store=FakeStore())
 
     _replace(init_process_group)
+    _replace(_of_nobody(dist.new_group))
     _replace(_sums_of_alike_ranks(dist.all_reduce))
     for function in (_all_gather_object, _gather_object, _broadcast_object_list, _scatter_object_list):
         _replace(function)
@@ -89,6 +90,17 @@ class _NoListener(dist.HashStore):
         super().__init__()
 
 
+def _of_nobody(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """A further group talks to nobody either, whatever backend, options and device the program names."""
+
+    @functools.wraps(inner)
+    def new_group(ranks: Any = None, timeout: Any = None, *_: Any, **named: Any) -> Any:
+        kept = {key: named[key] for key in ("use_local_synchronization", "group_desc") if key in named}
+        return inner(ranks, timeout, **kept)
+
+    return new_group
+
+
 def _sums_of_alike_ranks(inner: Callable[..., Any]) -> Callable[..., Any]:
     """Where this rank's number is known, the others' is taken to be the same, the sum n times as large."""
 
@@ -97,7 +109,7 @@ def _sums_of_alike_ranks(inner: Callable[..., Any]) -> Callable[..., Any]:
         work = inner(tensor, op, group, *args, **kw)
         if op == dist.ReduceOp.SUM and type(tensor) is FakeTensor:
             multiply(tensor, dist.get_world_size(group))
-        return work
+        return work if work is None else _AnsweredWork(work, tensor)
 
     return all_reduce
 
@@ -144,6 +156,15 @@ class _HeldWork(dist.Work):
 
     def get_future(self) -> Any:
         return self._work.get_future()
+
+
+class _AnsweredWork(_HeldWork):
+    """Its future is done, and has the tensor: hooks of DistributedDataParallel go on from there."""
+
+    def get_future(self) -> Any:
+        future = torch.futures.Future()  # type: ignore[var-annotated]
+        future.set_result([self._tensors])
+        return future
 
 
 def _hold_tensors_of_async_calls() -> None:
