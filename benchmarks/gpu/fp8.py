@@ -118,7 +118,7 @@ def torchao_layer(stage: Stage, shape: tuple[int, int, int], wanted: float | Non
         lines.append(row(f"{name}, forward and backward", seconds, "s", takes_bytes=bytes_taken(work)))
         if name != "bf16" and base:
             target = wanted if name == "tensorwise" and stage.on_gpu else None
-            lines.append(row(f"{name}, times bf16", base / seconds, "", target))
+            lines.append(row(f"{name}, times bf16", base / seconds, "", wanted=target))
     return lines
 
 

@@ -220,6 +220,7 @@ def errors(stage: Stage) -> list[Row]:
     rows = []
     for what, values in by_what.items():
         median, worst = wanted.get(what, (None, None))
-        rows.append(row(f"median error, {what}", statistics.median(values), "%", median, number=len(values)))
-        rows.append(row(f"worst error, {what}", max(values), "%", worst))
+        middle, number = statistics.median(values), len(values)
+        rows.append(row(f"median error, {what}", middle, "%", wanted=median, number=number))
+        rows.append(row(f"worst error, {what}", max(values), "%", wanted=worst))
     return rows

@@ -44,7 +44,10 @@ QUEUED_CYCLES = 2_000_000  # a millisecond of a GPU's clock: longer than Python 
 
 
 def row(what: str, measured: float | None, unit: str, predicted: float | None = None, **more: Any) -> Row:
-    """One line of the table: what was measured, and what was predicted where something was."""
+    """One line of the table: what was measured, and what was predicted where something was.
+
+    more: ``wanted``, where a goal was set before the run; and whatever else belongs to the line.
+    """
     return {"what": what, "measured": measured, "unit": unit, "predicted": predicted, **more}
 
 

@@ -28,7 +28,7 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def table(folder: Path) -> str:
-    """One line for each measurement; a part that failed or was left out says why."""
+    """One line for each measurement: beside it what was predicted, or wanted; and why a part did not run."""
     lines = []
     for name, record in records(folder).items():
         about = f"{record['device']}, {record['date']}, size {record['size']}"
@@ -44,8 +44,9 @@ def table(folder: Path) -> str:
 
 
 def _line(part: str, row: dict[str, Any]) -> str:
-    measured, predicted = row["measured"], row["predicted"]
-    ratio = f"{measured / predicted:6.2f}" if measured and predicted else ""
+    measured, goal = row["measured"], row.get("wanted")
+    expected = goal or row["predicted"]
+    ratio = f"{measured / expected:6.2f}" if measured and expected else ""
     what = f"{part}: {row['what']}"
-    beside = f"{number(measured, row['unit']):>16} {number(predicted, row['unit']):>16} {ratio}"
-    return f"  {what[:64]:<64} {beside}".rstrip()
+    beside = f"{number(measured, row['unit']):>16} {number(expected, row['unit']):>16} {ratio:>6}"
+    return f"  {what[:64]:<64} {beside}{' wanted' if goal else ''}".rstrip()

@@ -176,7 +176,7 @@ def one_loop(stage: Stage, contender: Contender) -> list[Row]:
         rows[0]["predicted"] = predict_step(planned).tokens_per_second
         peak = device(catalogue_name()).peak_flops["bf16"]
         mfu = rate * step_flops(planned).model / planned.tokens_per_step / peak
-        rows.append(row("MFU", mfu, "", WANTED_MFU.get(spec.name)))
+        rows.append(row("MFU", mfu, "", wanted=WANTED_MFU.get(spec.name)))
     return rows
 
 

@@ -45,7 +45,7 @@ def test_where_nothing_was_predicted_there_is_no_such_column(folder):
 def test_a_goal_is_no_prediction(folder):
     path = folder / "throughput.json"
     record = json.loads(path.read_text())
-    record["parts"]["1.3b, ours"]["rows"] = [LINES[0], {**LINES[1], "predicted": 0.5}]
+    record["parts"]["1.3b, ours"]["rows"] = [LINES[0], {**LINES[1], "wanted": 0.5}]
     path.write_text(json.dumps(record))
     assert measured_on_gpu("throughput", "tokens/s", folder=folder).head[2] == "predicted"
     goals = measured_on_gpu("throughput", "1.3b, ours: MFU", folder=folder)

@@ -424,7 +424,7 @@ def test_the_target_of_fp8_is_for_a_compiled_layer_that_rounds(stage, monkeypatc
     )
     rows = fp8.torchao_layer(stage, (32, 32, 64), fp8.WANTED)
     assert made[:2] == [("Linear", {"dynamic": False}), ("Float8Linear", {"dynamic": False})]
-    assert {line["what"]: line["predicted"] for line in rows if "times" in line["what"]} == {
+    assert {line["what"]: line["wanted"] for line in rows if "times" in line["what"]} == {
         "tensorwise, times bf16": fp8.WANTED, "rowwise, times bf16": None,
     }  # fmt: skip
     asked = []

@@ -10,7 +10,6 @@ have a record. What `make gpu` measures on another card than the workshop's own 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from workshop.facts.tree import ROOT
 
 RECORDS = ROOT / "data" / "measurements" / "gpu"
 STAGES = ("device", "throughput", "fp8", "memory", "around", "kernels", "quantized", "serving")
-# Lines whose second number is a goal, set before the run. In every other line it is a prediction.
-_GOAL = re.compile(r"MFU|(median|worst) error, .*|.*, times bf16")
 _UNITS = {"B": (1e9, "GB"), "B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 
 
@@ -63,7 +60,7 @@ def measured_on_gpu(stage: str, *words: str, device: str | None = None, folder: 
     if words and not lines:
         raise ValueError(f"no line of {path.name} has {' or '.join(words)!r} in its name: {'; '.join(every)}")
     parts = {part for part, _ in lines.values()}
-    kinds = {bool(_GOAL.fullmatch(line["what"])) for _, line in lines.values() if line["predicted"]}
+    kinds = {bool(line.get("wanted")) for _, line in lines.values() if _expected(line)}
     head = ("", "measured", "wanted" if kinds == {True} else "predicted", "ratio")
     rows = [
         (line["what"] if len(parts) == 1 else name, *_numbers(line, mark=len(kinds) == 2))
@@ -101,11 +98,16 @@ def _measured(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _numbers(line: dict[str, Any], mark: bool) -> tuple[str, str, str]:
     """What was measured, what was predicted or wanted, and their ratio. mark: say which of them are goals."""
-    measured, predicted, unit = line["measured"], line["predicted"], line["unit"]
-    if not predicted:
+    measured, expected, unit = line["measured"], _expected(line), line["unit"]
+    if not expected:
         return number(measured, unit), "", ""
-    goal = " (wanted)" if mark and _GOAL.fullmatch(line["what"]) else ""
-    return number(measured, unit), number(predicted, unit) + goal, f"{measured / predicted:.2f}"
+    goal = " (wanted)" if mark and line.get("wanted") else ""
+    return number(measured, unit), number(expected, unit) + goal, f"{measured / expected:.2f}"
+
+
+def _expected(line: dict[str, Any]) -> float | None:
+    """The goal that was set before the run, where a line has one; else what was predicted."""
+    return line.get("wanted") or line["predicted"]
 
 
 def number(value: float | None, unit: str) -> str:

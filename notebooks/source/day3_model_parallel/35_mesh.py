@@ -603,7 +603,8 @@ from workshop.jupyter.explorer import Control, explore
 
 def draw_sent(tokens):
     by_axis = sent_in_3d(tokens)
-    first = axis_order(on_axes(by_axis), sizes, per_node=2)[0]
+    each = on_axes(by_axis)
+    first = axis_order(each, dict.fromkeys(each, 2), per_node=2)[0]
     words = f"sequences of {tokens} tokens; in nodes of two, {first} belongs inside"
     return show.traffic_by_axis({"predicted": by_axis}, words, linear=True)
 
