@@ -15,6 +15,7 @@ a question of learning, not of arithmetic: the papers use 100 to 500.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from workshop.facts.checks import check_positive
@@ -68,4 +69,4 @@ def fewest_inner_steps(
     outer = islands.outer_seconds(num_params)
     spare = inner_seconds * (1 / efficiency - 1)
     hidden = inner_seconds if islands.streaming else 0.0
-    return max(1, int(-(-outer // (spare + hidden))))
+    return max(1, math.ceil(outer / (spare + hidden) - 1e-9))  # 8,512 steps are not 8,513 for a rounding
