@@ -128,13 +128,14 @@ class FakeGpu:
         }
         for name, member in members.items():
             setattr(FakeTensor, name, member)
-        here = {
-            "device": property(lambda tensor: tensor._local_tensor.device),
-            "is_cuda": members["is_cuda"],
-            "is_cpu": members["is_cpu"],
-        }
-        for name, member in here.items():  # a DTensor is where its part is; C++ was told the CPU
-            setattr(DTensor, name, member)
+        for name in ("is_cuda", "is_cpu"):
+            setattr(DTensor, name, members[name])
+        # It is where its part is; C++ was told the CPU.
+        DTensor.device = property(lambda tensor: tensor._local_tensor.device)  # type: ignore[assignment]
+        self._numbers()
+
+    def _numbers(self) -> None:
+        """`module.to(0)`."""
         module_to = torch.nn.Module.to
 
         def to_number(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
