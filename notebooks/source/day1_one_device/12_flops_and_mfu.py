@@ -2,9 +2,9 @@
 # # How long will it take?
 #
 # - **You need** `00_welcome` (what a rank is); a training step in PyTorch.
-# - **It takes** 40 minutes to read and try, under half a minute to run.
+# - **It takes** 45 minutes to read and try, under half a minute to run.
 # - **What runs where:** counting and timing run here, with the same cells on CPU or GPU. The part about large runs is arithmetic, and we compare its
-#   results with published runs. The tables at the end were measured on an H200 and stored.
+#   results with published runs. The tables of an H200 were measured there and stored.
 # - **Model and text:** `TINY`, the small Llama that the lessons of days 1 to 5 share, on its text, Python's reference manual. For one
 #   measurement we also make it four times as wide, so that its matrix products are larger.
 # - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
@@ -24,6 +24,7 @@ import torch
 
 from workshop import launch, show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.measure import measure
 
 folder = launch.Session.get().directory  # private; deleted when the kernel ends
@@ -65,10 +66,13 @@ with measure(memory=False) as forward:
     loss = second(first(batch).relu()).sum()
 with measure(memory=False) as backward:
     loss.backward()
-print(f"forward   by hand {forward_by_hand:>9,}   counted {forward.flops:>9,}")
-print(f"backward  by hand {backward_by_hand:>9,}   counted {backward.flops:>9,}")
 assert forward.flops == forward_by_hand
 assert backward.flops == backward_by_hand
+rows = [
+    ("forward", f"{forward_by_hand:,}", f"{forward.flops:,}"),
+    ("backward", f"{backward_by_hand:,}", f"{backward.flops:,}"),
+]
+Table(("FLOPs", "by hand", "counted"), rows)
 
 # %%
 word = "less" if backward.flops < 2 * forward.flops else "twice"
@@ -106,13 +110,22 @@ layer = {  # FLOPs for one token
 }
 head = 2 * HIDDEN * TINY.vocab_size
 a_token = LAYERS * sum(layer.values()) + head
+rows = []
 for name, flops in {**layer, "head": head}.items():
     times = 1 if name == "head" else LAYERS
-    print(f"{name:<23} {times} x {flops:>7,}   {times * flops / a_token:5.1%}")
-print(f"{'together':<23} {a_token:>11,}")
+    rows.append((name, f"{times}", f"{flops:,}", f"{times * flops / a_token:.1%}"))
+note = f"together {a_token:,} FLOPs a token, forward"
+Table(("product", "times", "FLOPs a token", "share"), rows, note=note)
 
 # %% [markdown]
-# Now we run the real model: first the forward pass alone, and then a whole step. Does the count agree?
+# Now we run the real model: first the forward pass alone, and then a whole step.
+
+# %%
+# %%guess rule --choices less,two,more
+# How many FLOPs does TINY's forward pass cost for each parameter and token: clearly
+# less than two, about two, or clearly more? Think of parameters that are in no product,
+# and of products in the table that use no parameter.
+...
 
 # %%
 from workshop.models.text import TextBatches
@@ -139,14 +152,17 @@ with measure(model, optimizer, memory=False) as step:
 # %%
 N, num_tokens = sum(p.numel() for p in model.parameters()), BATCH * SEQ_LEN
 backward_flops = step.flops - forward.flops
-counted = {"forward": forward.flops, "backward": backward_flops}
-for (name, flops), rule in zip(counted.items(), (2, 4), strict=True):
-    found = flops / (N * num_tokens)
-    print(f"{name:<9} {flops:>15,} FLOPs: {found:.2f} a parameter and token ({rule})")
+counted = {"forward": (forward.flops, 2), "backward": (backward_flops, 4)}
+rows = [
+    (name, f"{flops:,}", f"{flops / (N * num_tokens):.2f}", f"{rule}")
+    for name, (flops, rule) in counted.items()
+]
 core = layer["queries x keys"] + layer["probabilities x values"]
 assert forward.flops == num_tokens * a_token
 assert round(forward.flops / (N * num_tokens), 2) == 2.74
 assert backward_flops - 2 * forward.flops in (0, num_tokens * LAYERS * core / 2)
+display(Table(("", "FLOPs", "a parameter and token", "the rule"), rows))
+beside("rule", measured="more")
 
 # %% [markdown]
 # The count for forward is exact. But it is 2.74 FLOPs a parameter and token, not 2.00. There are two reasons why the rule does not fit
@@ -175,9 +191,13 @@ from torch.utils.flop_counter import FlopCounterMode
 with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
     model(tokens, targets).backward()
 model_flops = counter.get_total_flops()
-print(f"FlopCounterMode {model_flops:>13,}")
-print(f"by hand         {3 * num_tokens * a_token:>13,}   three times forward")
-assert model_flops == 3 * num_tokens * a_token
+by_hand = 3 * num_tokens * a_token
+assert model_flops == by_hand
+rows = [
+    ("FlopCounterMode", f"{model_flops:,}"),
+    ("3 x forward by hand", f"{by_hand:,}"),
+]
+Table(("model FLOPs of a step", ""), rows)
 
 # %% [markdown]
 # ### Exercise: write the rule down, attention included
@@ -203,9 +223,12 @@ extra = {}
 for seq_len in (2_048, 8_192, 32_768, 131_072):
     with_core = train_flops(70e9, 1, 80, 8_192, seq_len)
     extra[seq_len] = with_core / (6 * 70e9) - 1
-    print(f"70B, sequences of {seq_len:>7,}: the core adds {extra[seq_len]:4.0%}")
 assert extra[2_048] < 0.05
 assert extra[131_072] > 2
+rows = [(f"{seq_len:,}", f"{more:.0%}") for seq_len, more in extra.items()]
+Table(
+    ("tokens in a sequence", "the core adds"), rows, "A model of 70 billion parameters"
+)
 
 # %% [markdown]
 # The rule of 6 is meant for short sequences. At 131,072 tokens it misses more than two thirds of the arithmetic.
@@ -258,28 +281,51 @@ target = torch.empty_like(source)
 calls = {n: lambda a=a: a @ a for n, a in square.items()}
 seconds = fastest({**calls, "copy": lambda: target.copy_(source)})
 rates = {n: 2 * n**3 / seconds[n] for n in sizes}
-for n, rate in rates.items():
-    print(f"{n:>5} x {n:<5} {rate / 1e9:10,.1f} GFLOP/s")
 peak = max(rates.values())
 bandwidth = 2 * source.nbytes / seconds["copy"]
-print(f"a copy reads and writes {bandwidth / 1e9:,.1f} GB/s")
 assert 3 * rates[sizes[0]] < peak
+rows = [(f"{n:,} x {n:,}", f"{rate / 1e9:,.1f} GFLOP/s") for n, rate in rates.items()]
+note = f"a copy reads and writes {bandwidth / 1e9:,.1f} GB/s"
+Table(("product", "rate"), rows, note=note)
 
 # %% [markdown]
-# It is the same device and the same operation, but the slowest and the fastest product differ by a large factor.
+# It is the same device and the same operation, but the slowest and the fastest product differ by a large factor. What does a product need
+# to be fast?
 #
 # ## The roofline
 #
-# An operator does arithmetic, and it also **moves** numbers. Its FLOPs divided by the bytes that it moves are its **arithmetic intensity**.
-# If the intensity is low, the device has to wait for its memory. So there are two limits on the speed: the peak, and the bandwidth times
-# the intensity. The lower of the two is the **roofline** (Williams, Waterman and Patterson, 2009). The intensity at which the two limits
-# meet is the *ridge*.
+# An operator does arithmetic, and it also **moves** numbers: it reads its inputs from memory and writes its result. How long does it take, at
+# least?
 #
-# Where do the parts of a model lie? Here are six of them, with their FLOPs and bytes counted by hand:
+# ### Exercise: the least time
+
+
+# %%
+# %%exercise least_seconds
+def least_seconds(
+    flops: float, moved_bytes: float, peak: float, bandwidth: float
+) -> float:
+    """Seconds that an operator takes at least: it computes while it moves."""
+    return ...
+
+
+# %% [markdown]
+# The FLOPs of an operator divided by the bytes that it moves are its **arithmetic intensity**. With a high intensity, arithmetic sets your
+# least time, and the device reaches its peak. With a low one, memory does. The highest rate at each intensity is the **roofline** (Williams,
+# Waterman and Patterson, 2009): a slope, where memory decides, and then a roof. They meet at the *ridge*.
+#
+# Where do the parts of a model lie? Here are six of them, with their FLOPs and bytes counted by hand. "One token x matrix" stands for
+# **decoding**: a model generates text token by token, and each token goes through all the weights on its own.
 
 # %%
 T, H = (1024, 1024) if on_cpu else (8_192, 4_096)  # tokens, width
 HEAD_DIM = 64
+
+
+def product(tokens, e, width=H):
+    """FLOPs and bytes of tokens x matrix: width numbers in, four times as many out."""
+    weights = 4 * width**2
+    return 2 * tokens * weights, (tokens * width + weights + 4 * tokens * width) * e
 
 
 def operators(e):
@@ -289,15 +335,11 @@ def operators(e):
         "GELU": (8 * T * H, 2 * T * H * e),  # about 8 FLOPs per number
         "norm": (4 * T * H, 2 * T * H * e),  # square, add, scale, times the weight
         "residual": (T * H, 3 * T * H * e),
-        "one token x matrix": (2 * H * 4 * H, (H + 4 * H * H + 4 * H) * e),
+        "one token x matrix": product(1, e),
         "attention core": (4 * scores, 4 * T * H * e),
-        "tokens x matrix": (2 * T * H * 4 * H, (T * H + 4 * H * H + 4 * T * H) * e),
+        "tokens x matrix": product(T, e),
     }
 
-
-# %% [markdown]
-# "One token x matrix" stands for **decoding**: a model generates text token by token, and each token goes through all the weights on its
-# own.
 
 # %%
 # %%guess decode --unit %
@@ -320,19 +362,20 @@ calls = {
 }
 seconds = fastest(calls)
 here = operators(x.element_size())
-seen = max(flops / seconds[name] for name, (flops, _) in here.items())
-peak = max(peak, seen)  # the highest rate that we have measured so far
-reached = {name: flops / seconds[name] / peak for name, (flops, _) in here.items()}
-for name, share in reached.items():
-    intensity = here[name][0] / here[name][1]
-    roof = min(1, intensity * bandwidth / peak)
-    said = f"{share:6.1%} of the peak, the roof is {roof:6.1%}"
-    print(f"{name:<19} {intensity:7.1f} FLOPs a byte   {said}")
+# the highest rate that we have measured so far
+peak = max(peak, *(flops / seconds[name] for name, (flops, _) in here.items()))
+rows, reached = [], {}
+for name, (flops, moved) in here.items():
+    roof = flops / least_seconds(flops, moved, peak, bandwidth) / peak
+    reached[name] = flops / seconds[name] / peak
+    shares = f"{roof:.1%}", f"{reached[name]:.1%}"
+    rows.append(
+        (name, f"{flops / moved:.1f}", *shares, f"{1e3 * seconds[name]:.2f} ms")
+    )
 assert reached["tokens x matrix"] > 3 * reached["residual"]
-same_bytes = fastest({"GELU": calls["GELU"], "ReLU": x.relu})
-relu = same_bytes["ReLU"] / same_bytes["GELU"]
-print(f"a ReLU moves the same bytes as a GELU, in {relu:.2f} of its time")
-assert relu < 1 or not on_cpu
+assert seconds["GELU"] / seconds["tokens x matrix"] > 4 / H
+head = ("operator", "FLOPs a byte", "roof, of the peak", "reached", "time")
+Table(head, rows)
 
 # %%
 from workshop.facts import catalogue
@@ -361,21 +404,87 @@ assert ridge > 512 / 2, "with 512 tokens it would lie on the left"
 beside("decode", calculated=100 * at_most)
 
 # %% [markdown]
-# (*Calculated* means that the value comes from the data sheet and the shapes. Hollow points, as in the H100's panel, show what is possible.
-# Filled points, as in this device's panel, show what was measured.)
-#
-# To the left of the ridge, memory sets the **limit**: an operator that reads its numbers from memory cannot be faster than the slope. But an
-# operator can also be below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of instructions, and
-# we counted eight FLOPs. A ReLU takes one instruction and is faster. A GPU has arithmetic to spare, so there a long kernel runs along the slope. A
-# short one can fall below it, because our clock also counts its start and the wait for its end. (On the H200, GELU, norm and the single token reached
-# half of the slope or less.) (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch
-# them from memory again.)
+# (*Calculated* means that the value comes from the data sheet and the shapes. Filled points, as in this device's panel, were measured. Hollow
+# points, as in the H100's panel, show what is possible.)
 #
 # On an H100, four of our six operators lie to the left of the ridge: GELU, norm, residual and decoding. In bf16 the intensity of attention
-# is half the length of the sequence, so with 512 tokens attention would lie to the left as well.
+# is half the length of the sequence, so with 512 tokens attention would lie to the left as well. Look at the column of times, too. The GELU
+# does one FLOP for every `H` FLOPs of the large product, but takes many times that share of its time.
 #
-# Decoding one token reaches a third of a percent of the peak. That is why inference servers decode many sequences at once: each weight that
-# is read is then used more often.
+# The roof is a limit, not a promise. An operator can stay below it if it needs more instructions than we count FLOPs, or if it is so short
+# that its start counts. (On the H200, GELU, norm and the single token reached half of their roof or less.) A point *above* the slope means
+# that the operator got some of its numbers from a cache and not from memory.
+#
+# ### A slider that decides: how many tokens at once?
+#
+# Decoding one token reaches a third of a percent of the peak, because every weight that is read is used once. If several texts are decoded
+# together, each weight that is read is used for all of them.
+
+# %%
+# %%guess at_once --choices 4,32,256,2048
+# A matrix of 4,096 x 16,384 weights on an H100, in bf16. Up to how many tokens can go
+# through it together and take hardly longer (at most a tenth) than a single one?
+...
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import MEASURED, Picture, new_figure
+
+COUNTS = [2**power for power in range(13)]
+
+
+def least(device, tokens):
+    """Microseconds of tokens x matrix on a device of the catalogue, 4,096 wide, bf16."""
+    limits = device.peak("bf16"), device.memory_bandwidth
+    return 1e6 * least_seconds(*product(tokens, 2, 4_096), *limits)
+
+
+def draw(tokens, device):
+    chosen = catalogue.device(device)
+    figure, axis = new_figure(6.4, 3.0)
+    axis.plot(COUNTS, [least(chosen, count) for count in COUNTS], color="black")
+    one, these = least(chosen, 1), least(chosen, tokens)
+    axis.plot([tokens], [these], "o", color=MEASURED, markersize=9)
+    axis.set(xscale="log", yscale="log", ylim=(8, 3_000))
+    axis.set(xlabel="tokens at once", ylabel="least time, µs")
+    longer = f"{these:.0f} µs at least, {these / one:.2f} times one token's"
+    words = f"{device}, {tokens:,} at once: {longer}"
+    axis.set_title(words, fontsize=9)
+    return Picture(figure, words)
+
+
+DEVICES = ("A100-80GB", "H100", "H200", "B200")
+explore(draw, [Control("tokens", 1, COUNTS), Control("device", "H100", DEVICES)])
+
+# %% [markdown]
+# Move `tokens` until the point leaves the flat part. Does this device do the same? We time the same product here, with the sizes from above:
+
+# %%
+counts = (1, 8, 64, 512)
+took = fastest({n: lambda n=n: x[:n] @ w for n in counts})
+rows = []
+for n in counts:
+    by_h100 = f"{least(h100, n):.0f} µs", f"{least(h100, n) / least(h100, 1):.2f}"
+    rows.append(
+        (f"{n}", f"{1e6 * took[n]:,.0f} µs", f"{took[n] / took[1]:.2f}", *by_h100)
+    )
+head = (
+    "tokens at once",
+    "here",
+    "times one token",
+    "H100, at least",
+    "times one token",
+)
+assert took[8] < 4 * took[1]
+assert took[64] < 32 * took[1]
+display(Table(head, rows))
+most = max(n for n in COUNTS if least(h100, n) < 1.1 * least(h100, 1))
+beside("at_once", calculated=f"{most}")
+
+# %% [markdown]
+# Up to 256 tokens, an H100 reads the same weights as for one, and has done its arithmetic before they have arrived. So all tokens but the
+# first are nearly free. (Here too, 64 tokens take far less than 64 times as long as one.) That is why inference servers decode many texts at
+# once.
 #
 # **A device is fast at large products.** That is why batches are large, and why cutting a model into too many pieces makes it slow.
 #
@@ -439,39 +548,24 @@ for _ in range(20):
 peak = max(peak, 2 * sizes[-1] ** 3 / min(took for _, took in logs["large product"]))
 
 # %%
-reached = {}
+reached, rows = {}, []
 for name in configs:
     steady = mfu(logs[name], token_flops[name], 1, peak)
     fastest_step = min(logs[name][1:], key=lambda line: line[1])
     reached[name] = mfu([fastest_step], token_flops[name], 1, peak, warm_up=0)
-    in_fastest = f"{100 * reached[name]:.3g} % in the fastest step"
-    print(f"{name:<15} MFU {100 * steady:.3g} %, {in_fastest}")
+    rows.append((name, f"{100 * steady:.3g} %", f"{100 * reached[name]:.3g} %"))
 assert 0 < reached["TINY, width 64"] < reached["width 256"] < 1.2
-
-# %%
+display(Table(("model", "MFU of all steps but the first", "of the fastest step"), rows))
 beside("small_mfu", measured=100 * reached["TINY, width 64"])
 
 # %% [markdown]
 # Code and tokens are the same, but the wider model gets a larger share of the peak. Each operator has to be started, and a start takes the
 # same time for any size. A larger product does more work for each start. (On a GPU a small product takes almost no time. Starting the
-# operators can then be nearly all of `TINY`'s step, and its MFU is close to zero.) The remaining time goes into everything that is not a
-# large product. To see where, look at the phases of `TINY`'s fastest step:
-
-# %%
-with measure(*trained["TINY, width 64"], memory=False, traffic=False) as timed:
-    for _ in range(8):
-        one_step(*trained["TINY, width 64"], tokens, targets)
-best = min(timed.steps, key=lambda one: one.total_seconds)
-phases = [best.forward_seconds, best.backward_seconds, best.optimizer_seconds]
-for name, took in zip(("forward", "backward", "optimizer"), phases, strict=True):
-    share = took / best.total_seconds
-    print(f"{name:<10} {took * 1e3:7.1f} ms   {share:5.1%} of the step")
-assert sum(phases) <= 1.001 * best.total_seconds
-
-# %% [markdown]
-# The optimizer does no products at all, so its whole time counts as lost in the MFU. Forward and backward contain norms and activation
-# functions, which move many bytes for few FLOPs, and each operator has to be started. With several devices, the time in which they wait for
-# each other is added to this.
+# operators can then be nearly all of `TINY`'s step, and its MFU is close to zero.)
+#
+# The rest of the time goes into everything that is not a large product. Norms, activation functions and the optimizer move many bytes for
+# few FLOPs. With several devices, the time in which they wait for each other is added. How to find out where the time of a step goes is the
+# subject of `17_profile_and_monitor`.
 #
 # ## What do large runs reach?
 #
@@ -484,16 +578,10 @@ print(f"Llama 3 405B: {llama_3:.1e} FLOPs, published 3.8e+25")
 assert f"{llama_3:.1e}" == "3.8e+25"
 
 # %% [markdown]
-# Now the MFU. The paper that introduced MFU gives everything that your two functions need about PaLM: 540.35 billion parameters, 118
+# Now the MFU. The paper that introduced MFU gives everything that `train_flops` and `mfu` need about PaLM: 540.35 billion parameters, 118
 # layers, 48 heads that are 256 wide, sequences of 2,048 tokens, and 238,300 tokens a second on 6,144 chips of TPU v4, with 275 TFLOP/s
 # each. (For the argument `hidden_size`, we pass `train_flops` the width of all heads together, because it uses this argument to count
 # attention.) All this is in Chowdhery et al. (2022, section 4.1 and appendix B).
-
-# %%
-# %%guess palm --unit %
-# PaLM's MFU by the rule of 6: at 6 x 540e9 FLOPs per token, what share of
-# 6,144 x 275e12 FLOP/s do 238,300 tokens per second use?
-...
 
 # %% tags=["nbval-check-output"]
 a_second = [(238_300, 1.0)]
@@ -502,12 +590,12 @@ ATTENTION = 48 * 256  # heads times head width; in PaLM, less than hidden_size
 per_token = train_flops(540.35e9, 1, 118, ATTENTION, 2_048)
 by_rule = 100 * mfu(a_second, 6 * 540.35e9, *tpus, warm_up=0)
 with_core = 100 * mfu(a_second, per_token, *tpus, warm_up=0)
-print(f"weights alone    {by_rule:.1f} %, published 45.7 %")
-print(f"with attention   {with_core:.1f} %, published 46.2 %")
 assert (round(by_rule, 1), round(with_core, 1)) == (45.7, 46.2)
-
-# %%
-beside("palm", calculated=by_rule)
+rows = [
+    ("weights alone", f"{by_rule:.1f} %", "45.7 %"),
+    ("with attention", f"{with_core:.1f} %", "46.2 %"),
+]
+Table(("MFU of PaLM", "by your functions", "published"), rows)
 
 # %% [markdown]
 # Both values agree with the paper to the digit. The same paper gives 21.3 % for GPT-3 and 32.5 % for Gopher, and the Llama 3 paper reports
@@ -518,19 +606,99 @@ beside("palm", calculated=by_rule)
 
 # %% tags=["nbval-check-output"]
 a100 = catalogue.device("A100-80GB").peak("bf16")
-hours = {"llama-2-7b": 184_320, "llama-2-13b": 368_640, "llama-2-70b": 1_720_320}
+rows, hours = (
+    [],
+    {"llama-2-7b": 184_320, "llama-2-13b": 368_640, "llama-2-70b": 1_720_320},
+)
 for name, gpu_hours in hours.items():
     spec = catalogue.model(name)
     sizes = (spec.num_layers, spec.hidden_size)
     per_token = train_flops(spec.num_params, 1, *sizes, seq_len=4_096)
     share = mfu([(2e12, gpu_hours * 3_600)], per_token, 1, a100, warm_up=0)
-    print(f"{name:<12} {gpu_hours:>9,} GPU hours   MFU {share:.0%}")
+    rows.append((name, f"{gpu_hours:,}", f"{share:.0%}"))
     assert 0.38 < share < 0.50
+Table(("", "GPU hours, published", "MFU"), rows)
 
 # %% [markdown]
 # Before you compare two such numbers, ask three questions. Was recomputation counted? (Then the number is an **HFU**; PaLM's is 57.8 %.)
 # Was the masked half of attention counted? Which peak was used?
+
+# %% [markdown]
+# ### What one H200 reaches
 #
+# In these runs, many devices also wait for each other. What can a single GPU reach? The following numbers were measured on an H200 and stored.
+# The first table has products of square matrices in bf16, beside what the workshop's predictor expects for that size:
+
+# %%
+show.measured_on_gpu("device", "bf16 product")
+
+# %% [markdown]
+# The largest product is slower than the one before it, and we do not know why.
+#
+# Next comes training: a GPT with 1.3 billion parameters, 24 sequences of 1,024 tokens a step, bf16, every layer compiled. Four loops train
+# it. Three start from the same weights and use the same text: the loop of this workshop, the `Trainer` of transformers, and Lightning. The
+# fourth loop is bare: it only does forward, backward and step, always on the same batch. For comparison, we also list a model with 125
+# million parameters.
+
+# %%
+import json
+
+from workshop.facts.tree import ROOT
+
+record = ROOT / "data" / "measurements" / "gpu" / "throughput.json"
+loops = json.loads(record.read_text())["parts"]
+LOOPS = ("workshop", "transformers.Trainer", "lightning", "bare")
+names = [*(f"1.3b, {loop}" for loop in LOOPS), "125m, workshop"]
+shares, rows = [], []
+for name in names:
+    rate, share = (line["measured"] for line in loops[f"{name}, compiled"]["rows"])
+    shares.append(share)
+    rows.append((name, f"{rate:,.0f}", f"{share:.1%}"))
+assert {round(100 * share) for share in shares[:4]} == {53, 54}
+assert shares[4] < 0.4
+where = show.measured_on_gpu("throughput", *(f"{name}, compiled" for name in names))
+Table(("model, loop", "tokens a second", "MFU"), rows, where.caption)
+
+# %% [markdown]
+# All four loops reach an MFU of 53 or 54 %. With a model this large, the loop itself costs next to nothing, whoever wrote it. The small
+# model stays below 40 %. Nobody profiled its step, so we can only name two likely causes. First, its products are narrower, and the table
+# above shows that small products run further below the peak. Second, its layers have a fourteenth of the weights, while its vocabulary is
+# just as large. So the loss, which the MFU hardly counts, should take a larger part of its step.
+#
+# Where are the other 46 %? The profiler shows what the GPU did in one step of the large model.
+
+# %%
+# %%guess products --unit %
+# If the products of matrices ran at the peak, they would take 54 % of the step's time.
+# But see the first table. What share of the time do they take?
+...
+
+# %% tags=["nbval-check-output"]
+kernels = loops["1.3b, kernels of a step"]["rows"]
+step = {line["what"]: line["measured"] for line in kernels}
+whole = step.pop("all kernels")
+rows = [(what, f"{1000 * t:.0f} ms", f"{t / whole:.1%}") for what, t in step.items()]
+matrices = 24 * (4 * 2048**2 + 3 * 2048 * 5504) + 2048 * 50304  # layers, and the head
+rate = 6 * matrices * 24 * 1024 / step["products of matrices"]
+of_time = step["products of matrices"] / whole
+of_peak = rate / catalogue.device("H200").peak("bf16")
+assert round(of_peak, 2) == 0.72
+assert round(of_time, 2) == 0.71
+assert round(of_peak * of_time, 2) == 0.51
+assert step["attention"] < 0.1 * whole
+note = f"products of matrices: {rate / 1e12:.0f} TFLOP/s, {of_peak:.0%} of the peak"
+Table(("kernels", "in a step", "share"), rows, note=note)
+
+# %%
+beside("products", predicted=100 * shares[0] * 989 / 789, measured=100 * of_time)
+
+# %% [markdown]
+# (*Predicted* is the MFU, if products ran at the best rate of the first table, 789 of 989 TFLOP/s.) Matrix products take 71 % of the time,
+# and they run at 72 % of the peak. Together that makes an MFU of 51 %. The products inside attention are the other 3 %. None of the other
+# kernels compute anything that MFU counts. They normalize, multiply element by element, compute the loss and step the optimizer, and they
+# spend their time waiting for memory.
+
+# %% [markdown]
 # ## At scale: how many days?
 #
 # ### Exercise: a run in stages
@@ -567,8 +735,8 @@ h100s = catalogue.cluster("1024xH100")
 flops, fast = 6 * 70e9 * 15e12, h100s.device.peak("bf16")
 by_hand = days_to_train([(flops, 1_024, 0.5)], fast)
 on_paper = training_cost(70e9, 15e12, h100s, mfu=0.5)
-print(f"by hand    {by_hand:.0f} days")
-print(f"predicted  {on_paper.days:.0f} days, {on_paper.device_hours:,.0f} device hours")
+print(f"by your function {by_hand:.0f} days, by training_cost {on_paper.days:.0f} days")
+print(f"that is {on_paper.device_hours:,.0f} device hours")
 assert round(by_hand) == 144
 assert abs(on_paper.days - by_hand) < 0.5
 
@@ -578,7 +746,7 @@ beside("days", calculated=by_hand)
 # %% [markdown]
 # The answer is 144 days, nearly five months: of the three choices, "a season" is the nearest. Now suppose that the last trillion tokens come in
 # sequences of 131,072, so that the model learns to read long texts, and that half of the peak is still reached. How many days does this last
-# fifteenth of the tokens take? Your two functions can tell you.
+# fifteenth of the tokens take? Your functions can tell you.
 #
 # Note what is counted. The 144 days were for the weights alone, at 6 FLOPs a parameter and token. `train_flops` adds the attention core,
 # which is 15 % at 8,192 tokens. So 14 trillion tokens now take longer than 15 trillion did before:
@@ -588,27 +756,31 @@ short = train_flops(70e9, 14e12, 80, 8_192, 8_192)
 long = train_flops(70e9, 1e12, 80, 8_192, 131_072)
 whole = days_to_train([(short, 1_024, 0.5), (long, 1_024, 0.5)], fast)
 last = days_to_train([(long, 1_024, 0.5)], fast)
-print(f"14 of 15 trillion tokens in sequences of 8,192: {whole - last:.0f} days")
-print(f"the last trillion in sequences of 131,072: {last:.0f} days")
 assert by_hand < whole - last
 assert 2.5 < last / ((whole - last) / 14) < 3.5
+rows = [
+    ("14 trillion", "8,192", f"{whole - last:.0f} days"),
+    ("the last trillion", "131,072", f"{last:.0f} days"),
+]
+Table(("tokens", "in sequences of", "takes"), rows)
 
 # %% [markdown]
 # A token in a long sequence costs about three times as much. Next, here is the run by the rule of 6 again, on different devices and with
 # different shares of their peak:
 
 # %% tags=["nbval-check-output"]
-days = {}
-print(f"{'1,024 of':<14}" + "".join(f"   MFU {share:.0%}" for share in (0.3, 0.4, 0.5)))
+days, rows = {}, []
 for name in ("A100-80GB", "H100", "B200"):
     fast = catalogue.device(name).peak("bf16")
     for share in (0.3, 0.4, 0.5):
         days[name, share] = days_to_train([(flops, 1_024, share)], fast)
-    row = [f"{days[name, share]:>7,.0f} d" for share in (0.3, 0.4, 0.5)]
-    print(f"{name:<14}" + "".join(row))
+    rows.append(
+        (name, *(f"{days[name, share]:,.0f} days" for share in (0.3, 0.4, 0.5)))
+    )
 saved = days["H100", 0.3] - days["H100", 0.5]
-print(f"from 30 to 50 % on H100: {saved:.0f} days saved")
 assert 90 < saved < 100
+note = f"from 30 to 50 % on H100: {saved:.0f} days saved"
+Table(("1,024 of", "MFU 30 %", "MFU 40 %", "MFU 50 %"), rows, note=note)
 
 # %% [markdown]
 # Going from 30 to 50 % saves nearly a hundred days. You do not get this share for free: you have to work for it, and the coming days are
@@ -677,67 +849,6 @@ for epoch in range(3):
     print(f"epoch {epoch}: {rate:,.0f} samples/s, MFU {share:.3g} %, loss {loss:.2f}")
 
 # %% [markdown]
-# ## The same on an H200
-#
-# This page was made on a CPU. The following tables show what a data-center GPU reaches. The first one has products of square matrices in
-# bf16, beside what the workshop's predictor expects for that size:
-
-# %%
-show.measured_on_gpu("device", "bf16 product")
-
-# %% [markdown]
-# The largest product is slower than the one before it, and we do not know why.
-#
-# Next comes training: a GPT with 1.3 billion parameters, 24 sequences of 1,024 tokens a step, bf16, every layer compiled. Four loops train
-# it. Three start from the same weights and use the same text: the loop of this workshop, the `Trainer` of transformers, and Lightning. The
-# fourth loop is bare: it only does forward, backward and step, always on the same batch. For comparison, we also list a model with 125
-# million parameters.
-
-# %%
-import json
-
-from workshop.facts.tree import ROOT
-
-record = ROOT / "data" / "measurements" / "gpu" / "throughput.json"
-loops = json.loads(record.read_text())["parts"]
-LOOPS = ("workshop", "transformers.Trainer", "lightning", "bare")
-LARGE = [f"1.3b, {loop}" for loop in LOOPS]
-names = [f"{name}, compiled" for name in (*LARGE, "125m, workshop")]
-shares = [loops[name]["rows"][1]["measured"] for name in names]
-for name, share in zip(names, shares, strict=True):
-    print(f"{name:<38} MFU {share:.1%}")
-assert {round(100 * share) for share in shares[:4]} == {53, 54}
-assert shares[4] < 0.4
-show.measured_on_gpu("throughput", *(f"{name}: tokens/s" for name in names))
-
-# %% [markdown]
-# All four loops reach an MFU of 53 or 54 %. With a model this large, the loop itself costs next to nothing, whoever wrote it. The small
-# model stays below 40 %. Nobody profiled its step, so we can only name two likely causes. First, its products are narrower, and the table
-# above shows that small products run further below the peak. Second, its layers have a fourteenth of the weights, while its vocabulary is
-# just as large. So the loss, which the MFU hardly counts, should take a larger part of its step.
-#
-# Where are the other 46 %? The profiler shows what the GPU did in one step of the large model:
-
-# %%
-kernels = loops["1.3b, kernels of a step"]["rows"]
-step = {line["what"]: line["measured"] for line in kernels}
-whole = step.pop("all kernels")
-for what, seconds in step.items():
-    print(f"{what:<34} {1000 * seconds:4.0f} ms  {seconds / whole:5.1%}")
-matrices = 24 * (4 * 2048**2 + 3 * 2048 * 5504) + 2048 * 50304  # layers, and the head
-reached = 6 * matrices * 24 * 1024 / step["products of matrices"]
-share = reached / catalogue.device("H200").peak("bf16")
-print(f"products: {reached / 1e12:.0f} TFLOP/s, {share:.0%} of the peak")
-assert round(share, 2) == 0.72
-assert round(step["products of matrices"] / whole, 2) == 0.71
-assert round(share * step["products of matrices"] / whole, 2) == 0.51
-assert step["attention"] < 0.1 * whole
-
-# %% [markdown]
-# Matrix products take 71 % of the time, and they run at 72 % of the peak. Together that makes an MFU of 51 %. The products inside attention
-# are the other 3 %. None of the other kernels compute anything that MFU counts. They normalize, multiply element by element, compute the
-# loss and step the optimizer, and they spend their time waiting for memory.
-#
 # **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
@@ -749,7 +860,7 @@ show.recorded_run("12_flops_and_mfu")
 # - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4 backward.
 # - The attention core adds $12Lhs$ a token. With short sequences that is a small part, and with long ones it is most of the arithmetic.
 # - A device reaches its peak only in large products. To the left of the roofline's ridge (295 FLOPs a byte on an H100), memory sets the
-#   limit.
+#   limit, and more tokens at once are nearly free.
 # - **MFU** counts what the model needs; HFU also counts what was computed twice. Published: 21 % (GPT-3) to 46 % (PaLM). One H200, 1.3B in
 #   bf16: 54 %.
 # - Days = FLOPs / (devices x peak x MFU). 70B on 15T tokens on 1,024 H100 at 50 %: 144 days.

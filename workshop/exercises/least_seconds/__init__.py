@@ -1,0 +1,1 @@
+"""Exercise: the least time of an operator, by the roofline."""

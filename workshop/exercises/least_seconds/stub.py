@@ -1,0 +1,5 @@
+def least_seconds(
+    flops: float, moved_bytes: float, peak: float, bandwidth: float
+) -> float:
+    """Seconds that an operator takes at least: it computes while it moves."""
+    return ...
