@@ -74,6 +74,13 @@ def test_memory_bars_say_total_and_error() -> None:
     assert "cap 2.0 MiB" in picture.figure.axes[0].get_legend_handles_labels()[1]
 
 
+def test_words_that_would_cross_the_line_of_the_cap_stand_behind_it() -> None:
+    sizes = {name: {"weights": mib * 2**20} for name, mib in (("far", 20), ("near", 60), ("over", 90))}
+    axis = show.memory_by_part(sizes, cap=70 * 2**20, compare=False).figure.axes[0]
+    begin = {text.get_text(): text.xy[0] for text in axis.texts}
+    assert begin == {"20.0 MiB": 20, "60.0 MiB": 70, "90.0 MiB": 90}
+
+
 def test_memory_bars_stack_to_the_total() -> None:
     axis = show.memory_by_part({"predicted": predict_memory(RUN)}).figure.axes[0]
     drawn = sum(box.get_width() for box in axis.patches) * 2**30

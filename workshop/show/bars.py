@@ -122,23 +122,29 @@ def memory_by_part(
         raise ValueError("no case to draw: give {'predicted': ..., 'measured': ...}")
     stacks = {name: parts_of(source) for name, source in cases.items()}
     totals = {name: sum(parts.values()) for name, parts in stacks.items()}
-    unit, size = byte_unit(max([*totals.values(), cap or 0]))
+    widest = max([*totals.values(), cap or 0])
+    unit, size = byte_unit(widest)
     figure, axis = new_figure(7.0, 1.2 + 0.48 * len(stacks) + 0.15 * (len(title) // TITLE_LETTERS))
     scaled = {name: {part: held / size for part, held in parts.items()} for name, parts in stacks.items()}
     bars_stacked(axis, scaled, PART_COLOURS)
     for place, (name, total) in enumerate(totals.items()):
         over = cap is not None and total > cap
         words = format_bytes(total) + (_against_first(name, totals) if compare else "")
-        at_end(axis, total / size, place, words, LIMIT if over else "black")
+        at_end(axis, _clear_of(cap, total, widest) / size, place, words, LIMIT if over else "black")
     if cap is not None:
         cap_line(axis, cap, size)
-    axis.set_xlim(0, 1.3 * max([*totals.values(), cap or 0]) / size or 1)
+    axis.set_xlim(0, 1.3 * widest / size or 1)
     name_axes(axis, unit)
     lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_LETTERS)]
     axis.set_title("\n".join(lines), fontsize=9, loc="left")
     legend(figure, 5)
     words = "; ".join(_parts_in_words(name, stacks[name], totals[name]) for name in stacks)
     return Picture(figure, f"memory by part: {words}")
+
+
+def _clear_of(cap: float | None, total: float, widest: float) -> float:
+    """Where a bar's words begin: at its end, or behind the line of the cap if it would cross them."""
+    return cap if cap is not None and total < cap < total + 0.2 * widest else total
 
 
 def _against_first(name: str, totals: Mapping[str, float]) -> str:

@@ -1,0 +1,1 @@
+"""Exercise: the backward half of activation checkpointing."""
