@@ -666,32 +666,19 @@ twice = needs["full", 2 * longest["full"]]
 over = twice.peak_bytes / twice.capacity
 print(f"twice the length takes {over:.1f} times what the device has")
 assert over > 1.3
+copies = 2 * 4 * longest["full"] * one.hidden_size  # of keys and values, in fp32
+assert copies == 512 * 2**20 < 0.01 * checked.peak_bytes
+assert 4 * one.num_heads * longest["full"] ** 2 == 128 * 2**30  # every score
 beside("longest", calculated=longest["full"])
 
 # %% [markdown]
 # With full recomputation the sequence can be four times as long, and that is the limit. Look at what is left in the two lower bars:
 # **logits and loss**. The vocabulary has 128,256 entries, and every token has a logit for each of them. Recomputation inside the layers
-# does not change that. For longer sequences, the loss has to be computed piece by piece.
+# does not change that. For longer sequences, the loss has to be computed piece by piece, as you will do in `16_faster_step`.
 #
-# ### Would a GPU choose the same kernels?
-#
-# For this model in fp32 it cannot. Four query heads share one key head and one value head. The fused attention of a CPU can do that, and that
-# of a GPU only in 16 bits (up to torch 2.13). Attention in plain products stores every score. How much memory would that take?
-
-# %% tags=["nbval-check-output"]
-group = one.num_heads // one.num_kv_heads
-copies = 2 * 4 * longest["full"] * one.hidden_size  # keys and values, repeated
-scores = 4 * one.num_heads * longest["full"] ** 2
-print(f"every score, in fp32: {format_bytes(scores)} a layer")
-print(f"keys and values, each {group} times: {format_bytes(copies)} a layer")
-assert copies < 0.01 * checked.peak_bytes
-assert scores > needs["full", longest["full"]].capacity
-
-# %% [markdown]
-# The scores of one layer alone are larger than the memory of the device. So on a GPU in fp32, our model gives every query head its own copy
-# of keys and values (`attend` in `workshop/models/gpt.py`), and then it can use a fused kernel. The copies for one layer are less than a
-# hundredth of the peak, so the answer stands. (A rehearsal with fake tensors does not need a GPU even for this: `23_ddp_limits` rehearses
-# on `"cuda"`, and there the copies are counted.)
+# (A GPU has to take a detour here. Four query heads share one key head, and in fp32 its fused attention cannot do that, up to torch 2.13. Storing
+# every score instead would take 128 GiB a layer. So our model gives every query head its own copy of keys and values there: 512 MiB a layer,
+# less than a hundredth of the peak. The answer stands.)
 #
 # ## On a GPU: three numbers that differ
 #
