@@ -434,7 +434,7 @@ COUNTS = [2**power for power in range(13)]
 
 
 def least(device, tokens):
-    """Microseconds of tokens x matrix on a device of the catalogue, 4,096 wide, bf16."""
+    """Microseconds of tokens x matrix, 4,096 wide and in bf16, at least."""
     limits = device.peak("bf16"), device.memory_bandwidth
     return 1e6 * least_seconds(*product(tokens, 2, 4_096), *limits)
 
