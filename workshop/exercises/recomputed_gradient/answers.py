@@ -28,7 +28,7 @@ import torch
 
 
 def recomputed_gradient(layer, x, gradient):
-    """The gradient by x, from the gradient by layer(x); weights fill their .grad."""
+    """The gradient of x, from that of the output; the weights fill their .grad."""
     x = x.detach().requires_grad_()  # a fresh start: what came before is not recorded
     again = layer(x)
     again.backward(gradient)
@@ -41,7 +41,7 @@ import torch
 
 
 def recomputed_gradient(layer, x, gradient):
-    """The gradient by x, from the gradient by layer(x); weights fill their .grad."""
+    """The gradient of x, from that of the output; the weights fill their .grad."""
     x = x.detach().requires_grad_()  # a fresh start: what came before is not recorded
     with torch.enable_grad():
         again = layer(x)
@@ -55,7 +55,7 @@ import torch
 
 
 def recomputed_gradient(layer, x, gradient):
-    """The gradient by x, from the gradient by layer(x); weights fill their .grad."""
+    """The gradient of x, from that of the output; the weights fill their .grad."""
     x = x.detach().requires_grad_()  # a fresh start: what came before is not recorded
     with torch.enable_grad():
         again = layer(x)
@@ -69,7 +69,7 @@ import torch
 
 
 def recomputed_gradient(layer, x, gradient):
-    """The gradient by x, from the gradient by layer(x); weights fill their .grad."""
+    """The gradient of x, from that of the output; the weights fill their .grad."""
     x = x.detach().requires_grad_()  # a fresh start: what came before is not recorded
     with torch.enable_grad():
         again = layer(x)
@@ -82,7 +82,7 @@ import torch
 
 
 def recomputed_gradient(layer, x, gradient):
-    """The gradient by x, from the gradient by layer(x); weights fill their .grad."""
+    """The gradient of x, from that of the output; the weights fill their .grad."""
     x = x.detach().requires_grad_()  # a fresh start: what came before is not recorded
     layer.zero_grad()
     with torch.enable_grad():

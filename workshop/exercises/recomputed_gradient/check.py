@@ -59,7 +59,7 @@ def _answer(function: Any, given: tuple[Any, ...]) -> Any:
 
 
 def _of_the_sum(layer: Any, x: Any) -> Any:
-    """The gradient by x of the plain sum of the output, in which the given gradient is lost."""
+    """The gradient of x of the plain sum of the output, in which the given gradient is lost."""
     import torch
 
     again = x.clone().requires_grad_()
@@ -70,20 +70,20 @@ def _compare(answer: Any, wanted: Any, output: Any, of_sum: Any) -> None:
     import torch
 
     if not isinstance(answer, torch.Tensor):
-        raise Wrong(f"`{NAME}` gave {shown(answer)}; wanted a tensor, the gradient by `x`.")
+        raise Wrong(f"`{NAME}` gave {shown(answer)}; wanted a tensor, the gradient of `x`.")
     if answer.shape != wanted.shape:
         raise Wrong(f"The result has shape {tuple(answer.shape)}; wanted {tuple(wanted.shape)}, that of `x`.")
     if torch.allclose(answer.double(), wanted):
         return
     others = (
-        (output, "That is the output of the layer; wanted the gradient by `x`."),
+        (output, "That is the output of the layer; wanted the gradient of `x`."),
         (
             of_sum,
-            "That is the gradient of the output's sum. `gradient` is lost: start backward from it.",
+            "That is the gradient of the sum of the output. `gradient` is lost: start backward from it.",
         ),
     )
     why = next((words for other, words in others if torch.allclose(answer.double(), other)), "")
-    raise Wrong(f"The gradient by `x` is not that of a plain backward. {why}".rstrip())
+    raise Wrong(f"The gradient of `x` is not that of a plain backward. {why}".rstrip())
 
 
 def _compare_weight(grad: Any, one: Any, times: int) -> None:
@@ -91,11 +91,11 @@ def _compare_weight(grad: Any, one: Any, times: int) -> None:
 
     if grad is None:
         raise Wrong(
-            "The gradient by `x` is right, but the layer's weights got none, so they would never learn. "
+            "The gradient of `x` is right, but the layer's weights got none, so they would never learn. "
             "`again.backward(gradient)` fills theirs, too."
         )
     if torch.allclose(grad, times * one):
         return
     if times == 2 and torch.allclose(grad, one):
         raise Wrong("The weights had gradients already, which are gone or unchanged. New ones add to them.")
-    raise Wrong("The gradient by `x` is right, but those of the weights are not those of a plain backward.")
+    raise Wrong("The gradient of `x` is right, but those of the weights are not those of a plain backward.")

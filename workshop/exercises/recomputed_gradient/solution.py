@@ -2,7 +2,7 @@ import torch
 
 
 def recomputed_gradient(layer, x, gradient):
-    """The gradient by x, from the gradient by layer(x); weights fill their .grad."""
+    """The gradient of x, from that of the output; the weights fill their .grad."""
     x = x.detach().requires_grad_()  # a fresh start: what came before is not recorded
     with torch.enable_grad():
         again = layer(x)
