@@ -14,6 +14,7 @@ from workshop.jupyter import explorer, widgets
 from workshop.jupyter.explorer import Control, Explorer, explore
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES
+from workshop.show.drawing import Drawing
 from workshop.show.style import Picture
 
 EXPLORERS = [
@@ -62,6 +63,21 @@ def test_moving_a_slider_draws_again() -> None:
     run = Run("llama-3-8b", "64xH100", Layout(shard=64, zero=3), micro_batch=2, seq_len=8192)
     assert predict_memory(run).verdict in shown.picture.words
     assert predict_memory(run).verdict in shown.words.value
+
+
+def test_a_drawing_moves_as_a_picture_does() -> None:
+    def draw(side: int) -> Drawing:
+        return Drawing(f"<svg width='{side}'></svg>", f"a sheet {side} wide")
+
+    shown = explore(draw, [Control("side", 1, (1, 2))], widgets=True)
+    assert isinstance(shown, Explorer)
+    shown.controls["side"].value = 2
+    assert shown.image.value == shown._repr_mimebundle_()["image/svg+xml"]
+    assert "width='2'" in shown.image.value
+    assert "image/png" not in shown._repr_mimebundle_()
+    assert repr(shown) == "[sliders for side: a sheet 2 wide]"
+    assert "wide" not in shown.words.value, "the words of a drawing stand in it"
+    assert isinstance(explore(draw, [Control("side", 1, (1, 2))], widgets=False), Drawing)
 
 
 def test_values_that_do_not_go_together_are_said_and_can_be_left_again() -> None:

@@ -34,6 +34,7 @@ SECONDS = 400  # for all of them together, on a machine with much else to do; th
 
 MEASURED = {
     "14_mixed_precision": "gradients of a model that was trained above",
+    "17_profile_and_monitor": "the trace of two steps of two ranks",
     "27_fewer_bytes": "runs that were trained above",
     "43_fp8_inference": "a layer of SmolLM2, and inputs that passed it",
     "81_capstone": "seconds of layers, measured on two ranks",
@@ -209,8 +210,7 @@ def draw(notebook: Path, pictures: Path) -> list[list[Position]]:
                 continue
             raise ValueError(f"{notebook.stem}: the page has {stored!r}, and drawn now it is {explorer!r}")
         moving = [name for name, widget in explorer.controls.items() if hasattr(widget, "options")]
-        start = f"{notebook.stem}-slider{number}.png"
-        (pictures / start).write_bytes(explorer.picture._repr_png_())
+        start = _written(explorer.picture, pictures / f"{notebook.stem}-slider{number}")
         for control in moving[:CONTROLS]:
             began = explorer.values[control]
             for label, value in chosen(explorer.controls[control].options, began):
@@ -218,11 +218,19 @@ def draw(notebook: Path, pictures: Path) -> list[list[Position]]:
                     positions.append(Position(control, label, start, explorer.picture.words, True))
                     continue
                 picture = drawn(explorer.draw, explorer.values | {control: value})
-                file = f"{notebook.stem}-slider{number}-{len(positions)}.png"
-                (pictures / file).write_bytes(picture._repr_png_())
+                name = f"{notebook.stem}-slider{number}-{len(positions)}"
+                file = _written(picture, pictures / name)
                 positions.append(Position(control, label, file, picture.words))
         sliders_drawn.append(positions)
     return sliders_drawn
+
+
+def _written(picture: Any, path: Path) -> str:
+    """A picture as PNG, a drawing as SVG; the file's name."""
+    content = picture.svg.encode() if hasattr(picture, "svg") else picture._repr_png_()
+    file = path.with_name(f"{path.name}.{'svg' if hasattr(picture, 'svg') else 'png'}")
+    file.write_bytes(content)
+    return file.name
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workshop.facts.checks import check_choice
+from workshop.show.drawing import Drawing
 from workshop.show.style import Picture, new_figure
 
-Draw = Callable[..., Picture]
+Still = Picture | Drawing
+Draw = Callable[..., Still]
 
 # ipywidgets makes the readout of every slider a field. Of one with choices it takes nothing: what is typed
 # there only wipes the value out.
@@ -62,7 +64,7 @@ class Explorer:
         )
         for widget in self.controls.values():
             widget.observe(self._changed, names="value")
-        self.picture: Picture
+        self.picture: Still
         self._changed()
 
     @property
@@ -74,8 +76,11 @@ class Explorer:
         from html import escape
 
         self.picture = drawn(self.draw, self.values)
-        self.image.value = self.picture.html
-        self.words.value = f"{_LOOK}<div style='line-height:1.4'>{escape(self.picture.words)}</div>"
+        if isinstance(self.picture, Drawing):
+            self.image.value, below = self.picture.svg, ""  # its words stand in it
+        else:
+            self.image.value, below = self.picture.html, escape(self.picture.words)
+        self.words.value = f"{_LOOK}<div style='line-height:1.4'>{below}</div>"
 
     def __repr__(self) -> str:
         return f"[sliders for {', '.join(self.controls)}: {self.picture.words}]"
@@ -85,12 +90,15 @@ class Explorer:
         from base64 import b64encode
 
         shown = dict(self.box._repr_mimebundle_() or {})
-        png = b64encode(self.picture._repr_png_()).decode()
-        return {**shown, "image/png": png, "text/plain": repr(self)}
+        if isinstance(self.picture, Drawing):
+            still = {"image/svg+xml": self.picture.svg}
+        else:
+            still = {"image/png": b64encode(self.picture._repr_png_()).decode()}
+        return {**shown, **still, "text/plain": repr(self)}
 
 
-def explore(draw: Draw, controls: Sequence[Control], widgets: bool | None = None) -> Explorer | Picture:
-    """Sliders over ``draw``, or its picture of the first values.
+def explore(draw: Draw, controls: Sequence[Control], widgets: bool | None = None) -> Explorer | Still:
+    """Sliders over ``draw``, or its picture (or drawing) of the first values.
 
     widgets: False for the picture, True for sliders, None for sliders where ipywidgets is installed.
     ValueError for True without ipywidgets.
@@ -105,7 +113,7 @@ def explore(draw: Draw, controls: Sequence[Control], widgets: bool | None = None
     return drawn(draw, {control.name: control.value for control in controls})
 
 
-def drawn(draw: Draw, values: Mapping[str, Any]) -> Picture:
+def drawn(draw: Draw, values: Mapping[str, Any]) -> Still:
     """The picture of some values; of values that do not go together, the sentence that says why."""
     try:
         return draw(**values)

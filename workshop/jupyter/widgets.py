@@ -18,7 +18,7 @@ from workshop.facts import catalogue
 from workshop.facts.layout import RECOMPUTE, Layout
 from workshop.facts.precision import RECIPES
 from workshop.facts.run import Run
-from workshop.jupyter.explorer import Control, Explorer, explore
+from workshop.jupyter.explorer import Control, Explorer, Still, explore
 from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
@@ -98,7 +98,7 @@ def changed_run(run: Run, changes: dict[str, Any]) -> Run:
 
 def memory_explorer(
     run: Run | None = None, *, only: Sequence[str] = (), widgets: bool | None = None
-) -> Explorer | Picture:
+) -> Explorer | Still:
     """Sliders over `memory_picture`: model, device, cuts, micro-batch, sequence, recompute and precision.
 
     A run on one device has no cuts to turn. run: where to start (default: Llama 3 8B on 64 H100, fully
@@ -159,7 +159,7 @@ def time_picture(
 def time_to_train(
     model: str = "llama-3-70b", device: str = "H100", devices: int = 1024, *, tokens: float = 15e12,
     mfu: float = 0.4, widgets: bool | None = None,
-) -> Explorer | Picture:  # fmt: skip
+) -> Explorer | Still:  # fmt: skip
     """Sliders over `time_picture`; the arguments are the first values."""
     amounts = tuple(m * 10.0**p for p in range(9, 14) for m in (1, 2, 5))
     controls = [
@@ -199,7 +199,7 @@ def pipeline_picture(
 
 def pipeline_explorer(
     schedule: str = "1f1b", ranks: int = 4, micro_batches: int = 8, *, widgets: bool | None = None
-) -> Explorer | Picture:
+) -> Explorer | Still:
     """Sliders over `pipeline_picture`; the arguments are the first values."""
     controls = [
         Control("schedule", schedule, SCHEDULES),
@@ -214,7 +214,7 @@ def pipeline_explorer(
 
 def number_explorer(
     value: float = 0.3952, times_two_to_the: int = 0, *, widgets: bool | None = None
-) -> Explorer | Picture:
+) -> Explorer | Still:
     """`show.number_in_formats` of a typed number, with a slider for a power of two to multiply it by."""
 
     def draw(value: float, times_two_to_the: int) -> Picture:
