@@ -458,9 +458,9 @@ beside("faster", measured=before / after)
 # `communication` was waiting for the slower rank, and waiting goes too. If all of it was waiting, the upper prediction is right.
 #
 # Both assume that forward, backward and the optimizer take as long as before. Look at their rows: nobody touched them, and in the run that is
-# stored here they became faster. So the whole step became faster than even the upper prediction. Why? One suspect is the pause: `data` took a
-# tenth of a second between one update and the next forward. You test a suspicion by changing one thing. So here are your batches again, each
-# after a tenth of a second of sleep:
+# stored here they became faster. So the whole step became faster than even the upper prediction. (Where other programs run, they can also become
+# slower, and the step falls short of both.) Why faster? One suspect is the pause: `data` took a tenth of a second between one update and the next
+# forward. You test a suspicion by changing one thing. So here are your batches again, each after a tenth of a second of sleep:
 
 # %%
 # %%torchrun -n 2 --pass program,batches --into paused
