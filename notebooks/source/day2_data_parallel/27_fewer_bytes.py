@@ -642,8 +642,8 @@ worse = min(means["DiLoCo"], means["1-bit, no memory"])
 better = max(means[name] for name in ("fp32", "fp16", "PowerSGD", "mean of 5"))
 assert better < means["alone"] < worse, "not every way repays its bytes"
 assert WARMUP * full > 0.9 * one_bit_adam, "most of its bytes are the warm-up's"
-with_five = ("fp16", "PowerSGD", "1-bit", "mean of 5", "DiLoCo", "alone")
-beside("highest_loss", measured=max(with_five, key=means.get).split()[0])
+asked_for = ("fp16", "PowerSGD", "1-bit", "mean of 5", "DiLoCo", "alone")
+beside("highest_loss", measured=max(asked_for, key=means.get).split()[0])
 
 # %% [markdown]
 # This is what three seeds can show, and no more:
