@@ -17,7 +17,6 @@ LONGEST_CELL = 30
 # How many cells are longer, by lesson; on days 0 to 2 the prose above gives the reason. It should shrink.
 LONG_CELLS = {
     "23_ddp_limits": 1,
-    "26_accelerate": 1,
     "32_pipeline": 1,
     "33_context_parallel": 3,
     "36_vision_lab": 3,

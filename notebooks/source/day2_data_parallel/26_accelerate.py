@@ -23,6 +23,7 @@
 # %load_ext workshop
 import os
 
+import numpy as np
 import torch
 import yaml
 
@@ -36,7 +37,7 @@ from workshop.configs import (
     read_config,
 )
 from workshop.facts.tabular import Table
-from workshop.facts.units import format_bytes, format_seconds
+from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 from workshop.launch.device import choose
 
@@ -98,15 +99,14 @@ def hand_over(is_main, measured, **found):
 
 
 # %% [markdown]
-# This is the program. Read it once from top to bottom: it never names DDP, FSDP or DeepSpeed. `--save` keeps it as a file, which is why it
-# stays in one piece, although it is a few lines longer than a cell should be. Here it runs on **one rank, with no configuration at all**.
-# We will compare the other runs with this one.
+# This is the program. Read it once from top to bottom: it never names DDP, FSDP or DeepSpeed. `--save` keeps it as a file. Here it runs on **one
+# rank, with no configuration at all**. We will compare the other runs with this one. (There is no clock in it: on two CPU cores the ranks and their
+# communication share the cores, and `TINY` really is tiny, so the time of a step would say little about the engines.)
 
 # %%
 # %%torchrun -n 1 --pass task,obey,hand_over,STEPS --into alone --save {folder}/train.py
 import gc
 import sys
-import time
 import warnings
 from contextlib import nullcontext
 
@@ -124,26 +124,18 @@ from accelerate import Accelerator
 def train():
     count_from_here()
     accelerator = Accelerator()
-    ranks = accelerator.num_processes
-    # This is where the engine comes in:
-    model, optimizer, loader = accelerator.prepare(*task(ranks))
-    losses, seconds = [], []
+    ranks, losses = accelerator.num_processes, []
+    model, optimizer, loader = accelerator.prepare(*task(ranks))  # here is the engine
     for batch in loader:
-        last = len(losses) == STEPS - 1
-        with measure() if last else nullcontext() as measured:
-            start = time.perf_counter()
+        with measure() if len(losses) == STEPS - 1 else nullcontext() as measured:
             loss = model(batch[:, :-1], batch[:, 1:])
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-            if accelerator.device.type != "cpu":
-                torch.accelerator.synchronize()
-            seconds.append(time.perf_counter() - start)
         losses.append(accelerator.gather(loss.detach().reshape(1)).mean().item())
     del batch, loss
     found = {"engine": type(model).__name__, "ranks": ranks, "losses": losses}
-    found |= {"held": held_bytes(), "seconds": min(seconds[2:-1])}
-    hand_over(accelerator.is_main_process, measured, **found)
+    hand_over(accelerator.is_main_process, measured, held=held_bytes(), **found)
 
 
 train()
@@ -185,9 +177,8 @@ engines = {
     "ZeRO-2": (small(shard=2, zero=2), "deepspeed"),
 }
 for name, (run, engine) in engines.items():
-    text = accelerate_yaml(
-        run, engine, wrap_class="Layer"
-    )  # the class name of TINY's layers
+    # "Layer" is the class of TINY's layers
+    text = accelerate_yaml(run, engine, wrap_class="Layer")
     (folder / f"{name}.yaml").write_text(text)
 
 # %% tags=["nbval-check-output"]
@@ -218,8 +209,7 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 
 # %% [markdown]
 # (A test of this workshop compares the workshop's translation, for all engines, with Accelerate's own.)
-
-# %% [markdown]
+#
 # All runs below start from the same weights, and use the same global batch and the same optimizer, all in fp32.
 
 # %%
@@ -227,9 +217,14 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 # In 20 steps, which engines' losses differ from one rank's by 1e-5 or more?
 ...
 
+# %%
+# %%guess held --unit B
+# And what do they cost? Between two steps the gradients are freed. How many bytes a
+# parameter does each of two ranks hold under FSDP2, in fp32 with AdamW?
+...
+
 # %% [markdown]
-# And what do the engines cost? *Between* two steps, a rank holds weights (4 bytes a parameter) and AdamW's moments (8); the gradients have been
-# freed. On two ranks, FSDP2 cuts both in two, and ZeRO-2 only the moments. Two surprises come from the libraries' sources. Accelerate's DDP keeps
+# *Between* two steps, a rank holds weights (4 bytes a parameter) and AdamW's moments (8). On two ranks, FSDP2 cuts both in two, and ZeRO-2 only the moments. Two surprises come from the libraries' sources. Accelerate's DDP keeps
 # its gradient buckets (4 bytes). DeepSpeed keeps a "master" copy of its part of the weights even in fp32, where this is a second copy of the same
 # numbers.
 #
@@ -323,13 +318,15 @@ for name, held in predicted.items():
     case = found[name]
     sizes = (held * parameters, case["held"], sent[name], case["sent"], case["peak"])
     shown = [format_bytes(size) for size in sizes]
-    rows.append((name, *shown, format_seconds(case["seconds"])))
+    rows.append((name, *shown))
     assert abs(case["held"] / (held * parameters) - 1) < 0.02, name
     assert abs(case["sent"] - sent[name]) <= 0.02 * sent[name], name
 assert found["FSDP2"]["held"] < found["ZeRO-2"]["held"] < found["DDP"]["held"]
 assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.25 * 500_000_000, "its bucket"
-head = ("", "held: predicted", "measured", "sent: predicted", "measured")
-Table((*head, "peak", "a step"), rows)
+head = ("", "held: predicted", "measured", "sent: predicted", "measured", "peak")
+display(Table(head, rows))
+held = found["FSDP2"]["held"] / parameters
+beside("held", predicted=predicted["FSDP2"], measured=held)
 
 # %% [markdown]
 # FSDP2 holds the least, and sends more than DDP. The next picture shows the same: on the left the 20 losses, as four lines on top of each other, and on
@@ -351,14 +348,16 @@ show.engine_costs(
 # (`reduce_bucket_size`). If the file does not set its size, it has 500,000,000 numbers, however small the model is. With 8 billion parameters
 # nobody notices two more gigabytes. With our model, the bucket is nearly all of the peak.
 #
-# (On two CPU cores, the time of a step says little about the engines: ranks and communication share
-# the cores, and `TINY` really is tiny.)
-#
 # ### What the number of ranks changes
 #
 # `DataLoader(batch_size=...)` counts the sequences of *one* rank, so with more ranks the global batch grows. (That is why `task` divides by the
-# number of ranks.) To match, a prepared scheduler takes as many steps as there are ranks each time, unless you ask for `split_batches`. A schedule
-# that is written for optimizer steps then ends too early:
+# number of ranks.) The scheduler changes as well:
+
+# %%
+# %%guess rate
+# A scheduler halves the rate in each of its steps, from 1.0. It goes through `prepare`,
+# and two ranks make one optimizer step and one scheduler step. What is the rate then?
+...
 
 # %%
 # %%torchrun -n 2 --into scheduled
@@ -378,18 +377,28 @@ halve.step()
 report(rate=halve.get_last_lr()[0])
 torch.distributed.destroy_process_group()
 
-# %% tags=["nbval-check-output"]
-print("rate after one step: 0.5 on one rank,", scheduled[0].rate, "on two ranks")
+# %%
 assert scheduled[0].rate == 0.25
+beside("rate", predicted=0.5**2, measured=scheduled[0].rate)
 
 # %% [markdown]
+# A prepared scheduler takes as many steps as there are ranks each time, unless you ask for `split_batches`. Accelerate assumes that the global batch
+# has grown with the number of ranks, and that a schedule which was counted for one process has to advance as much faster. A schedule that you
+# counted in optimizer steps therefore ends too early: with two ranks after half of the run, with 64 after a 64th of it. Nothing tells you.
+#
 # ### When engines do differ
 #
 # Here all numbers are fp32, and that is why the losses agree.
 # [Hugging Face and IBM](https://huggingface.co/blog/deepspeed-to-fsdp-and-back) moved a run of Mistral 7B, loaded in bf16, from DeepSpeed to FSDP
 # with Accelerate. With a learning rate of 1e-6, the loss had fallen under DeepSpeed, but it did not fall under FSDP; with 4e-6 it did. The reason:
 # DeepSpeed updated its master copy in fp32, and FSDP updated the weights as they had been loaded, in bf16. AdamW's first step moves each weight by
-# about the learning rate. What share of weights of an ordinary size does such a step change at all?
+# about the learning rate.
+
+# %%
+# %%guess changed --unit %
+# A million weights in bf16, of the ordinary size 0.02 (as a standard deviation), shall
+# all become smaller by 1e-6. What share of them changes at all?
+...
 
 # %%
 weights = 0.02 * torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
@@ -405,7 +414,8 @@ rows = [
     (str(kind).removeprefix("torch."), f"{rate:g}", f"{share:.1%}")
     for (kind, rate), share in moved.items()
 ]
-Table(("weights in", "size of the step", "weights that change"), rows)
+display(Table(("weights in", "size of the step", "weights that change"), rows))
+beside("changed", measured=100 * moved[torch.bfloat16, 1e-6])
 
 # %% [markdown]
 # In bf16 the next larger number after 0.02 is 0.0001 away, so a step of a millionth is rounded back to nothing. Since version 0.30, Accelerate keeps
@@ -434,21 +444,22 @@ estimate = {
     "the host": 1.5 * N * 4 * P,
 }
 published = {"ZeRO-2, a GPU": 15.93, "ZeRO-3, a GPU": 6.09, "the host": 127.45}
-for name, size in estimate.items():
-    print(f"{name:<14} {size / 2**30:7.2f} GB, published {published[name]:7.2f}")
-    assert round(size / 2**30, 2) == published[name]
 how = {"cpu_offload": False, "cpu_offload_params": False, "zero_init": False}
 host, gpu, _ = estimate_zero3_model_states_mem_needs(P, LAYER, N, **how)
-assert gpu == int(estimate["ZeRO-3, a GPU"])
-assert host == int(estimate["the host"])
-print("DeepSpeed's own function for stage 3 returns the same")
-_, new = estimate_zero2_model_states_mem_needs(P, N, cpu_offload=False)
-print(f"its function for stage 2 now says {new / 2**30:.2f} GB")
+_, stage_2 = estimate_zero2_model_states_mem_needs(P, N, cpu_offload=False)
+by_library = dict(zip(estimate, (stage_2, gpu, host), strict=True))
 older = 4 * P + int(16 * P / N)  # what releases before 0.19 return
-assert new in (2 * P + int(18 * P / N), older), "16-bit gradients are cut, too"
+assert stage_2 in (2 * P + int(18 * P / N), older), "16-bit gradients are cut, too"
+rows = []
+for name, size in estimate.items():
+    sizes = (size / 2**30, published[name], by_library[name] / 2**30)
+    rows.append((name, *(f"{each:.2f}" for each in sizes)))
+    assert round(size / 2**30, 2) == published[name]
+    assert name.startswith("ZeRO-2") or by_library[name] == int(size)
+Table(("GiB", "by hand", "documented", "DeepSpeed's function"), rows)
 
 # %% [markdown]
-# (These GB are GiB. The function for stage 2 has changed since that page was written: DeepSpeed 0.19 cuts the 16-bit gradients as well.)
+# (The page calls them GB. The function for stage 2 has changed since it was written: DeepSpeed 0.19 cuts the 16-bit gradients as well.)
 #
 # Look at the line for the host. Before any engine cuts anything, each of the 8 processes makes the whole model in fp32, as our `task` does. The
 # factor of 1.5 is a safety margin. For Llama 2 70B the authors of [this guide](https://huggingface.co/blog/ram-efficient-pytorch-fsdp) count
@@ -616,10 +627,13 @@ Table(("file", "your answer", "what find_mistakes finds", "its cure"), rows)
 # %% tags=["nbval-check-output"]
 from accelerate import DeepSpeedPlugin
 
+rows = []
 for clip, expected in ((None, "auto"), (0.0, "nothing"), (1e9, 1e9)):
-    passed = DeepSpeedPlugin(gradient_clipping=clip).deepspeed_config
-    print(f"{clip}: DeepSpeed is given {passed.get('gradient_clipping', 'nothing')}")
-    assert passed.get("gradient_clipping", "nothing") == expected
+    config = DeepSpeedPlugin(gradient_clipping=clip).deepspeed_config
+    passed = config.get("gradient_clipping", "nothing")
+    rows.append(("no value" if clip is None else f"{clip:g}", str(passed)))
+    assert passed == expected
+display(Table(("gradient_clipping in the file", "DeepSpeed is given"), rows))
 zero2 = accelerate_config(small(shard=2, zero=2), "deepspeed")
 zero2["deepspeed_config"]["gradient_clipping"] = 0
 print(find_mistakes(zero2, Overrides(program="accelerate"))[0])
@@ -648,6 +662,39 @@ def fsdp_file(num_nodes: int, gpus_per_node: int, layer: str) -> dict:
 
 
 # %% [markdown]
+# Does your file do what it is for? Here it runs: the same program as above, on one machine with two processes (in fp32, as the others).
+
+# %%
+# %%guess kept_sends --choices DDP,FSDP2,ZeRO-2
+# Whose bytes will a rank send in a step under your file: as many as DDP (513 KiB), as
+# FSDP2 above (706 KiB), or as DeepSpeed's ZeRO-2 (770 KiB)?
+...
+
+# %%
+mine = fsdp_file(1, 2, "Layer") | {"mixed_precision": "no"}
+(folder / "mine.yaml").write_text(yaml.dump(mine))
+script = launch.Script(folder / "train.py", (str(folder / "mine.yaml"),))
+found["your file"] = dict(launch.torchrun(script, 2)[0].items())
+
+# %%
+compared, rows = ("DDP", "FSDP2", "ZeRO-2", "your file"), []
+for name in compared:
+    sizes = [format_bytes(found[name][key]) for key in ("held", "sent")]
+    rows.append((name, *sizes))
+once = 2 * weight_bytes / 2  # one gather and one reduce-scatter
+assert abs(found["your file"]["sent"] - once) < 0.02 * once
+assert abs(found["your file"]["held"] / found["FSDP2"]["held"] - 1) < 0.02
+assert max(map(abs, np.subtract(found["your file"]["losses"], truth))) < 1e-5
+display(Table(("", "a rank holds", "a rank sends"), rows))
+near = min(
+    compared[:3], key=lambda n: abs(found[n]["sent"] - found["your file"]["sent"])
+)
+beside("kept_sends", predicted="DDP", measured=near)
+
+# %% [markdown]
+# With one gather and one reduce-scatter, sharding costs no more traffic than DDP, and between two steps a rank holds as little as with FSDP2. The
+# price is paid within the step: from forward until backward every rank has all weights.
+#
 # `read_config` works in the opposite direction: it turns your file into the `Run` that the file describes. You have to add what only the script
 # knows.
 
@@ -663,7 +710,7 @@ written = yaml.dump(fsdp_file(8, 8, "LlamaDecoderLayer"))
 asked = read_config(written, overrides).run
 cut = asked.layout
 print(f"{asked.cluster.name}: shard {cut.shard}, ZeRO stage {cut.zero}")
-assert (cut.shard, cut.zero) == (64, 2), "the traffic of ZeRO-2"
+assert (cut.shard, cut.zero) == (64, 2), "weights are gathered once, as in stage 2"
 
 # %% [markdown]
 # ## At scale: 64 GPUs
@@ -689,6 +736,67 @@ print(text)
 predict_memory(large)
 
 # %% [markdown]
+# Which lines of the file decide whether the model fits?
+
+# %%
+# %%guess decides --choices GPUs,checkpointing
+# Llama 3 8B, fully sharded, without checkpointing on 8 H100s. Which saves more memory
+# on each GPU: 512 GPUs in place of 8, or `fsdp_activation_checkpointing: true`?
+...
+
+# %% [markdown]
+# Each slider is a line of the file. Start without checkpointing on 8 GPUs. How much does each line save, and which combinations fit?
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+
+
+def planned(num_processes, reshard_after_forward, activation_checkpointing):
+    """The memory of one GPU under a file with these three lines."""
+    layout = Layout(
+        shard=num_processes,
+        zero=3 if reshard_after_forward else 2,
+        recompute="full" if activation_checkpointing else "none",
+    )
+    cluster = f"{num_processes}xH100"
+    return predict_memory(
+        Run("llama-3-8b", cluster, layout, micro_batch=1, seq_len=8192)
+    )
+
+
+def draw_planned(**lines):
+    """The prediction as a bar, with what the device has."""
+    memory = planned(**lines)
+    title = ", ".join(f"{name}: {str(value).lower()}" for name, value in lines.items())
+    picture = {"one GPU": memory}
+    return show.memory_by_part(picture, cap=memory.capacity, title=title)
+
+
+switch = (True, False)
+explore(
+    draw_planned,
+    [
+        Control("num_processes", 8, (8, 16, 32, 64, 512)),
+        Control("reshard_after_forward", True, switch),
+        Control("activation_checkpointing", False, switch),
+    ],
+)
+
+# %%
+before, more_gpus, checkpointed = (
+    planned(*lines).allocated[0]
+    for lines in ((8, True, False), (512, True, False), (8, True, True))
+)
+saved = {"GPUs": before - more_gpus, "checkpointing": before - checkpointed}
+rows = [(name, format_bytes(size)) for name, size in saved.items()]
+assert saved["checkpointing"] > 3 * saved["GPUs"]
+display(Table(("", "saves on each GPU"), rows))
+beside("decides", calculated=max(saved, key=saved.get))
+
+# %% [markdown]
+# At 8,192 tokens the activations are most of what a GPU holds, and sharding does not cut them. One line of the file saves more than 504 GPUs. (The
+# bar is what PyTorch allocates. The reserve and the CUDA context come on top, so a bar close to the line may not fit.)
+#
 # The other direction works as well. If you add what the file does not contain, `read_config` returns the same `Run`, field by field:
 
 # %% tags=["nbval-check-output"]
@@ -756,10 +864,11 @@ show.traffic_table(rehearsed)
 sent = dict.fromkeys(closed_form, 0.0)
 for entry in rehearsed.traffic:
     sent[entry.name] += entry.wire_bytes
+rows = []
 for name, expected in closed_form.items():
-    both = f"{expected / 1e9:6.2f} GB   rehearsed {sent[name] / 1e9:6.2f} GB"
-    print(f"{name:<15} closed form {both}")
+    rows.append((name, f"{expected / 1e9:.2f} GB", f"{sent[name] / 1e9:.2f} GB"))
     assert abs(sent[name] / expected - 1) < 0.01
+Table(("", "closed form", "rehearsed"), rows)
 
 # %% [markdown]
 # There are 65 gathers, two for each of 32 layers and one for the root, and 33 reduce-scatters, one for each layer and one for the root. So the
