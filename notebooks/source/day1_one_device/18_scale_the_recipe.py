@@ -518,9 +518,9 @@ assert abs(sum(final["1cycle"]) - sum(final["no way up"])) < 3 * 0.15  # about e
 beside("cycle", measured=min(("constant", "1cycle"), key=lambda way: sum(final[way])))
 
 # %% [markdown]
-# With a rise and a fall, a peak that is far too large as a constant rate does a little less harm in the mean of three seeds, though single
-# seeds may show the opposite. The schedule is forgiving, but it does not replace a good rate. (This says nothing about the *best* rate. The longer runs of the scaling law
-# below all end in a decay.)
+# With a rise and a fall, a peak that is far too large as a constant rate does a little less harm in the mean of three seeds, though single seeds
+# may show the opposite. The schedule is forgiving, but it does not replace a good rate. (This says nothing about the *best* rate. The longer runs
+# of the scaling law below all end in a decay.)
 #
 # What does the warm-up contribute by itself? Compare 1cycle with the line without a rise, and look how far apart the seeds of one line
 # are. Three seeds of a hundred steps cannot tell what a warm-up is worth.
@@ -694,8 +694,8 @@ Table(head, rows, "To a loss of 3.0", note)
 # ## When the batch is very large
 #
 # With a very large batch there are few steps, so the steps must be long. With one long rate for all, some matrices change beyond recognition while
-# others have hardly moved. **LARS** (You et al., 2017; based on SGD) and **LAMB** (You et al., 2019; based on Adam) scale the step of each matrix by the matrix's own norm, so that
-# every matrix changes by the same *share* of itself. Once you have Adam's direction, this takes one more line:
+# others have hardly moved. **LARS** (You et al., 2017; based on SGD) and **LAMB** (You et al., 2019; based on Adam) scale the step of each matrix
+# by the matrix's own norm, so that every matrix changes by the same *share* of itself. Once you have Adam's direction, this takes one more line:
 
 
 # %%
@@ -1065,7 +1065,8 @@ def compute_optimal(flops, a, b, alpha, beta):
 
 # %%
 # %%guess best_70 --unit billion
-# How many billion parameters are best for this budget, under the law that they published?
+# How many billion parameters are the best choice for this budget, under the law as
+# they published it?
 ...
 
 # %% [markdown]
@@ -1267,8 +1268,8 @@ show.recorded_run("18_scale_the_recipe")
 #   was at the start, at each of the depths that we tried.
 # - Adam's steps add up over the width. Under µP the rates of the matrices fall with the width, so that activations move equally far and
 #   the best rate stays where it was tuned.
-# - A coordinate check takes seconds. A range test is one run: read off where the fall ends, not where the loss is lowest. 1cycle makes a peak that is too large a little less harmful than it is as a constant
-#   rate.
+# - A coordinate check takes seconds. A range test is one run: read off where the fall ends, not where the loss is lowest. 1cycle makes a peak that
+#   is too large a little less harmful than it is as a constant rate.
 # - Two gradient norms give the noise scale, and so, roughly, the batch size beyond which samples are wasted. It grows during training.
 # - Muon over ranks: distribute whole matrices, and broadcast the results. The outcome is equal to that of one process.
 # - A law fitted to small runs predicts a larger one. You only know whether it does if you hold out a run. The cost needs no such fit: six FLOPs for

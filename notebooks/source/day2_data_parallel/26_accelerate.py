@@ -224,9 +224,9 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 ...
 
 # %% [markdown]
-# *Between* two steps, a rank holds weights (4 bytes a parameter) and AdamW's moments (8). On two ranks, FSDP2 cuts both in two, and ZeRO-2 only the moments. Two surprises come from the libraries' sources. Accelerate's DDP keeps
-# its gradient buckets (4 bytes). DeepSpeed keeps a "master" copy of its part of the weights even in fp32, where this is a second copy of the same
-# numbers.
+# *Between* two steps, a rank holds weights (4 bytes a parameter) and AdamW's moments (8). On two ranks, FSDP2 cuts both in two, and ZeRO-2 only the
+# moments. Two surprises come from the libraries' sources. Accelerate's DDP keeps its gradient buckets (4 bytes). DeepSpeed keeps a "master" copy of
+# its part of the weights even in fp32, where this is a second copy of the same numbers.
 #
 # The bytes that a step sends follow from lessons 22, 24 and 25. Each number is to be multiplied by (N - 1)/N: DDP sends 2 x the weights, FSDP 3 x
 # (less one gather of the root), and DeepSpeed's ZeRO-2 3 x, because it reduces with an all-reduce.
