@@ -110,9 +110,11 @@ counted = {
     "FLOPs": counter.get_total_flops(),
     "numbers kept": sum(n for at, n in put_aside.items() if at not in weights),
 }
+rows = []
 for name, number in by_hand.items():
-    print(f"{name:<13} by hand {number:>9,}   torch {counted[name]:>9,}")
+    rows.append((name, f"{number:,}", f"{counted[name]:,}"))
     assert abs(counted[name] - number) <= (name == "numbers kept") * 0.003 * number
+Table(("", "by hand", "torch"), rows)
 
 # %% [markdown]
 # They are equal, except that torch keeps a few small vectors more, such as the means of a norm.
@@ -191,13 +193,13 @@ def memory(spec, way):
 
 depths = range(4, 10)
 needs = {depth: memory(replace(VIT, num_layers=depth), DATA) for depth in depths}
-for depth, num_bytes in needs.items():
-    print(
-        f"{depth} layers: {format_bytes(num_bytes):>9}",
-        "" if num_bytes <= CAP else "  too much",
-    )
 deepest = max(depth for depth in depths if needs[depth] <= CAP)
 tries = range(deepest - 1, deepest + 2)
+rows = [
+    (str(depth), format_bytes(num_bytes), "yes" if num_bytes <= CAP else "no")
+    for depth, num_bytes in needs.items()
+]
+Table(("layers", "a rank needs", "fits"), rows, "data parallel, predicted")
 
 # %% [markdown]
 # **Run:** we try the depths around the prediction under the launcher's cap, until one does not fit. Each takes two steps, because the
@@ -246,14 +248,14 @@ beside("vit_layers", predicted=deepest, measured=max(limit[0].trained))
 # images, but the 16 bytes for each parameter remain:
 
 # %% tags=["nbval-check-output"]
+rows, RANKS = [], (2, 4, 8, 16)
 for spec in (VIT, COATNET):
-    on = {ranks: memory(spec, Way(Layout(replicate=ranks))) for ranks in (2, 4, 8, 16)}
-    listed = ", ".join(f"{size / 2**20:.1f}" for size in on.values())
-    print(
-        f"{spec.name:<7} on 2, 4, 8, 16 ranks: {listed} MiB; "
-        f"16 bytes a parameter alone: {16 * spec.num_params / 2**20:.1f} MiB"
-    )
-    assert min(on.values()) > CAP
+    sizes = [memory(spec, Way(Layout(replicate=ranks))) for ranks in RANKS]
+    state = 16 * spec.num_params
+    rows.append((spec.name, *(f"{size / 2**20:.1f}" for size in (*sizes, state))))
+    assert min(sizes) > CAP
+head = "model", *(f"{ranks} ranks" for ranks in RANKS), "16 B a parameter alone"
+Table(head, rows, "MiB that a rank needs with data parallelism, predicted")
 
 # %% [markdown]
 # Not even sixteen ranks with one image each would be enough, although the margin is small.
@@ -267,14 +269,14 @@ for spec in (VIT, COATNET):
 # 2. the same pieces cut by the tensor plan, because no closed form contains the time that DTensor takes in Python;
 # 3. each collective, because a library does not run all of them at the same rate.
 #
-# We do not run any layout for this. (PipeDream, 2019, planned in the same way.) For the exercise below, we also profile a third model: a
-# CoAtNet with more convolutions and less attention.
+# We do not run any layout for this. (PipeDream, 2019, planned in the same way.) For the exercise below, we also profile our CoAtNet on
+# images of 128 x 128. It consists of the same pieces, but the maps are larger.
 
 # %%
-CONVOLUTIONS = replace(COATNET, name="more convolutions", blocks=(2, 2, 4, 2, 2))
+LARGE = replace(COATNET, name="CoAtNet, 128 x 128", image_size=128)
 
 # %%
-# %%torchrun -n 2 --pass VIT,COATNET,CONVOLUTIONS --into profiled
+# %%torchrun -n 2 --pass VIT,COATNET,LARGE --into profiled
 import time
 
 import torch
@@ -293,91 +295,80 @@ from workshop.parallel.vision_stages import VisionStage, build_vision
 
 dist.init_process_group()
 device, pixels = local_device(), images.load("fashion-mnist", "train")[0]
-for spec in (VIT, COATNET, CONVOLUTIONS):
+N = dist.get_world_size()
+for spec in (VIT, COATNET, LARGE):
     model = build_vision(spec).to(device)
-    alone = [
-        VisionStage(model, range(number, number + 1))
-        for number in range(len(model.pieces()))
-    ]
+    numbers = range(len(model.pieces()))
+    alone = [VisionStage(model, range(number, number + 1)) for number in numbers]
     x = to_images(pixels[:8], spec.image_size).to(device)
-    found = {
-        "few": seconds_of_pieces(alone, x[:2]),
-        "many": seconds_of_pieces(alone, x),
-    }
-    found["optimizer"] = seconds_of_optimizer(
-        model, torch.optim.AdamW(model.parameters(), fused=True)
-    )
-    cut_vision_by_plan(model, init_device_mesh(device.type, (dist.get_world_size(),)))
-    found |= {
-        "few cut": seconds_of_pieces(alone, x[:2]),
-        "many cut": seconds_of_pieces(alone, x),
-    }
-    report(**{spec.name: found})
-N, took = (
-    dist.get_world_size(),
-    {"all_reduce": {}, "reduce_scatter": {}, "all_gather": {}},
-)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    times = {"few": seconds_of_pieces(alone, x[:2])}
+    times["many"] = seconds_of_pieces(alone, x)
+    times["optimizer"] = seconds_of_optimizer(model, optimizer)
+    if spec != LARGE:
+        cut_vision_by_plan(model, init_device_mesh(device.type, (N,)))
+        times["few cut"] = seconds_of_pieces(alone, x[:2])
+        times["many cut"] = seconds_of_pieces(alone, x)
+    report(**{spec.name: times})
+took = {"all_reduce": {}, "reduce_scatter": {}, "all_gather": {}}
 for size in (2**12, 2**16, 2**20, 2**23):
-    whole, part = (
-        torch.ones(size // 4, device=device),
-        torch.ones(size // 4 // N, device=device),
-    )
+    whole = torch.ones(size // 4, device=device)
+    part = torch.ones(size // 4 // N, device=device)
     calls = {
         "all_reduce": lambda: dist.all_reduce(whole),
         "reduce_scatter": lambda: reduce_scatter(part, whole),
         "all_gather": lambda: all_gather(whole, part),
     }
     for name, call in calls.items():
-        times = []
+        spent = []
         for _ in range(8):
             dist.barrier()
             began = time.perf_counter()
             call()
             if device.type != "cpu":
                 torch.accelerator.synchronize()  # NCCL returns before the data is sent
-            times.append(time.perf_counter() - began)
-        took[name][size] = min(times)
-report(lines={name: line_of(found, N, name) for name, found in took.items()})
+            spent.append(time.perf_counter() - began)
+        took[name][size] = min(spent)
+report(lines={name: line_of(seconds, N, name) for name, seconds in took.items()})
 dist.destroy_process_group()
 
+
 # %%
+def lines_of(times, which=""):
+    """Seconds of each piece as a line over images, from 2 images and from 8."""
+    few, many = times["few" + which], times["many" + which]
+    return Profile.of_two((2, few), (8, many), times["optimizer"])
+
+
 links = {
     name: LinkSpec(name, rate, start)
     for name, (start, rate) in profiled[0].lines.items()
 }
-for name, link in links.items():
-    print(f"{name:<15} {link.bytes_per_second / 1e9:.1f} GB/s on the wire")
 settings, costs = {}, {}
-for spec in (VIT, COATNET, CONVOLUTIONS):
-    found = profiled[0][spec.name]
-    cut = Profile.of_two(
-        (2, found["few cut"]), (8, found["many cut"]), found["optimizer"]
-    )
-    profile = replace(
-        Profile.of_two((2, found["few"]), (8, found["many"]), found["optimizer"]),
-        cut=cut,
-    )
-    if spec is not CONVOLUTIONS:  # that model is only for place_cut, below
+for spec in (VIT, COATNET, LARGE):
+    times = profiled[0][spec.name]
+    profile = lines_of(times)
+    costs[spec.name] = [sum(profile.seconds(n, 4)) for n in range(len(pieces(spec)))]
+    if spec is not LARGE:  # that model is only for place_cut, below
+        profile = replace(profile, cut=lines_of(times, " cut"))
         settings[spec.name] = VisionSetting(
             spec, profile, links["all_reduce"], BATCH, links
         )
-    costs[spec.name] = [
-        sum(profile.seconds(number, 4)) for number in range(len(pieces(spec)))
-    ]
+rows = [
+    (name, f"{link.bytes_per_second / 1e9:.1f} GB/s") for name, link in links.items()
+]
+Table(("collective", "on the wire"), rows)
+
+# %%
 rates, rows = {"MBConv": [], "attention": []}, []
 for piece, seconds in zip(held, costs["CoAtNet"], strict=True):
-    rate = 4 * 3 * piece.flops / seconds / 1e9
+    rate = 4 * 3 * piece.flops / seconds / 1e9  # backward: twice the FLOPs of forward
     rates.setdefault(piece.name.split()[0], []).append(rate)
     rows.append((piece.name, f"{seconds * 1e3:.1f}", f"{rate:.1f}"))
 assert max(rates["MBConv"]) < max(rates["attention"])
-convolutions = [
-    seconds
-    for piece, seconds in zip(held, costs["CoAtNet"], strict=True)
-    if piece.name.startswith(("stem", "MBConv"))
-]
-in_convolutions = sum(convolutions) / sum(costs["CoAtNet"])
-print(f"CoAtNet's stem and MBConv: {in_convolutions:.0%} of its time")
-Table(("CoAtNet's piece", "ms for 4 images", "GFLOP/s"), rows)
+in_convolutions = sum(costs["CoAtNet"][:3]) / sum(costs["CoAtNet"])
+note = f"stem and MBConv: {in_convolutions:.0%} of the time"
+Table(("CoAtNet's piece", "ms for 4 images", "GFLOP/s"), rows, note=note)
 
 # %% [markdown]
 # FLOPs are no measure of time here, as the last column shows. The MBConv blocks do far fewer FLOPs per second than attention does, because they
@@ -385,8 +376,8 @@ Table(("CoAtNet's piece", "ms for 4 images", "GFLOP/s"), rows)
 #
 # ### Exercise: place the cut
 #
-# A pipeline of two stages is as fast as its slower stage. Pieces take different times, so counting pieces gives a good cut only by
-# luck.
+# A pipeline of two stages is as fast as its slower stage, so a bad cut slows down every step of the training. You could count pieces,
+# weights, FLOPs or seconds, and put the same number on each side. Does it matter which?
 
 
 # %%
@@ -397,8 +388,8 @@ def place_cut(costs: list[float]) -> int:
 
 
 # %%
-cuts = {}
-for spec in (COATNET, CONVOLUTIONS):
+cuts, slower, rows = {}, {}, []
+for spec in (COATNET, LARGE):
     spent, parts = costs[spec.name], pieces(spec)
     cuts[spec.name] = {
         "number": len(spent) // 2,
@@ -406,45 +397,50 @@ for spec in (COATNET, CONVOLUTIONS):
         "FLOPs": place_cut([piece.flops for piece in parts]),
         "seconds": place_cut(spent),
     }
-    slower = {}
-    print(spec.name)
+    stages = {
+        name: (sum(spent[:first]), sum(spent[first:]))
+        for name, first in cuts[spec.name].items()
+    }
+    slower[spec.name] = {name: max(pair) for name, pair in stages.items()}
+    least = slower[spec.name]["seconds"]
+    assert least == min(slower[spec.name].values())
     for name, first in cuts[spec.name].items():
-        stages = sum(spent[:first]), sum(spent[first:])
-        slower[name] = max(stages)
-        print(
-            f"   by {name:<8} {first:>2} + {len(spent) - first} pieces: "
-            f"{stages[0] * 1e3:5.1f} and {stages[1] * 1e3:5.1f} ms"
-        )
-    assert slower["seconds"] == min(slower.values())
-    assert slower["seconds"] < slower["weights"]
-    assert slower["FLOPs"] < slower["weights"]
-assert cuts["CoAtNet"]["FLOPs"] == cuts["CoAtNet"]["number"]
-assert slower["FLOPs"] > 1.1 * slower["seconds"]  # of the model with more convolutions
+        each = (f"{1e3 * seconds:.1f}" for seconds in stages[name])
+        times_best = f"{slower[spec.name][name] / least:.2f}"
+        counts = f"{first} + {len(spent) - first}"
+        rows.append((spec.name, name, counts, *each, times_best))
+for name in ("number", "weights", "FLOPs"):
+    assert slower[LARGE.name][name] > 1.05 * slower[LARGE.name]["seconds"]
+assert slower["CoAtNet"]["weights"] > 1.05 * slower["CoAtNet"]["FLOPs"]
+assert cuts[LARGE.name]["FLOPs"] == cuts[LARGE.name]["number"]
+head = "cut by", "pieces", "first stage, ms", "second", "slower stage, times the best"
+Table(("model", *head), rows)
 
 # %%
 shares = {
     "weights": [piece.params for piece in parts],
     "FLOPs": [piece.flops for piece in parts],
-    "seconds": spent,
+    "seconds, 64 x 64": costs["CoAtNet"],
+    "seconds, 128 x 128": spent,
 }
-title = "more convolutions: where each count would cut"
-show.piece_shares(
-    [piece.name for piece in parts], shares, title, cuts=cuts[CONVOLUTIONS.name]
-)
+at = {name: cuts[LARGE.name][name.split(",")[0]] for name in shares}
+at["seconds, 64 x 64"] = cuts["CoAtNet"]["seconds"]
+title = "CoAtNet (weights and FLOPs at 128 x 128): where each count would cut"
+show.piece_shares([piece.name for piece in parts], shares, title, cuts=at)
 
 # %% [markdown]
-# For our CoAtNet, cutting by the number of pieces or by FLOPs happens to give about the same cut as cutting by seconds. Pieces that are slow for
-# their FLOPs and pieces that are fast balance each other. With more convolutions, FLOPs lose this luck: a cut by FLOPs puts eight pieces on the first
-# rank, which then takes much longer than the second, because MBConv blocks do few FLOPs, and do them slowly. (Counting pieces stays lucky on the
-# machine of this page. Nothing guarantees that.)
+# On images of 64 x 64, counting pieces or FLOPs is good enough: pieces that are slow for their FLOPs and pieces that are fast happen to
+# balance each other. On 128 x 128 that luck is gone. Neither the number of pieces nor their share of the FLOPs has changed much, so these
+# counts still cut in the middle. But the first MBConv block now works on maps of 64 x 64, moves very many numbers, and takes a much larger
+# share of the time. Only a cut by seconds moves with it.
 #
-# A cut by weights is worse for both models, because most of the weights are in the last pieces, but much less of the time.
+# A cut by weights is worse for both, because most of the weights are in the last pieces, but much less of the time.
 #
 # ## Predict: the table
 #
-# The candidates are data parallel, ZeRO 2 and 3, and tensor, each with 1, 2 or 4 micro-batches; a pipeline cut by seconds, with 2, 4 or 8 of them
-# under 1F1B and under GPipe; and the naive pipeline of lesson 32 with one micro-batch. (We leave out ZeRO 1 to keep the list short. With several
-# micro-batches it sends less than ZeRO 2: gradients go out once a step.)
+# The candidates are data parallel, ZeRO 1 to 3, and tensor, each with 1, 2 or 4 micro-batches; a pipeline cut by seconds, with 2, 4 or 8 of them
+# under 1F1B and under GPipe; and the naive pipeline of lesson 32 with one micro-batch. (With several micro-batches, ZeRO 1 sends less than
+# ZeRO 2, because its gradients go out once a step. With one, they send the same.)
 #
 # The times of all candidates follow from the profile by arithmetic. Here are two of them by hand, for the ViT:
 #
@@ -473,13 +469,12 @@ by_hand = {
     + vit.profile.optimizer * larger,
 }
 naive = Layout(pipeline=2, schedule="naive")
+rows = []
 for way in (DATA, Way(naive, 1, (range(half), range(half, 10)))):
     seconds = predict_way(vit, way).seconds
-    print(
-        f"{way!s:<18} by hand {format_seconds(by_hand[str(way)]):>7}   "
-        f"predict_way {format_seconds(seconds):>7}"
-    )
+    rows.append((str(way), *map(format_seconds, (by_hand[str(way)], seconds))))
     assert abs(by_hand[str(way)] / seconds - 1) < 1e-9
+Table(("ViT", "by hand", "predict_way"), rows)
 
 # %% [markdown]
 # Both agree. (`predict_way` plays a pipeline's schedule action by action, as lesson 32 does. For tensor parallelism it reads the
@@ -501,8 +496,7 @@ def candidates(costs):
     cuts = (range(first), range(first, len(costs)))
     axes = [
         Layout(replicate=2),
-        Layout(shard=2, zero=2),
-        Layout(shard=2, zero=3),
+        *(Layout(shard=2, zero=stage) for stage in (1, 2, 3)),
         Layout(tensor=2),
     ]
     flat = [Way(layout, micro) for layout in axes for micro in (1, 2, 4)]
@@ -514,18 +508,17 @@ def candidates(costs):
     return [*flat, *piped, Way(Layout(pipeline=2, schedule="naive"), 1, cuts)]
 
 
-ways, order = {}, {}
+ways, order, rows = {}, {}, []
 for name, setting in settings.items():
     ways[name] = candidates(costs[name])
     order[name], _ = plan_vision(setting, ways[name])
-    head = f"{name}, {len(ways[name])} candidates"
-    print(f"{head:<29} {'a step':>9} {'a rank':>9}")
     for place, one in enumerate(order[name], 1):
-        fits = "" if one.memory_bytes <= CAP else "  does not fit"
-        print(
-            f"{place}. {one.way!s:<26} {format_seconds(one.seconds):>9} "
-            f"{format_bytes(one.memory_bytes):>9}{fits}"
-        )
+        fits = "yes" if one.memory_bytes <= CAP else "no"
+        milliseconds = f"{1e3 * one.seconds:.1f} ms"
+        size = format_bytes(one.memory_bytes)
+        rows.append((name, str(place), str(one.way), milliseconds, size, fits))
+title = f"the best of each kind, of {len(ways[name])} candidates for each model"
+Table(("model", "", "layout", "a step", "a rank", "fits"), rows, title)
 
 # %% [markdown]
 # Will the clock put them in the same order? Now all five layouts of each list run with real images, without the cap. If one of them would not fit
@@ -533,8 +526,8 @@ for name, setting in settings.items():
 #
 # The layouts take turns, five times, so that anything else on this machine slows all of them alike. We report the shortest time, as in the
 # profile, because other programs can only make a run slower. If the median is 5 % above the shortest time, differences below 5 % mean
-# nothing. We also time the collectives of our ZeRO inside the step, for a question that will come up. At the end, each layout runs once more by
-# itself, to measure the most memory that a rank holds in a step.
+# nothing. For a question that will come up, we also time the collectives of our ZeRO inside the step, and a step of data parallelism that
+# sends nothing. At the end, each layout runs once more by itself, to measure the most memory that a rank holds in a step.
 
 # %%
 # the best of each kind, and the best of each kind that fits with some room
@@ -567,6 +560,16 @@ def clock_collectives():
     return clocked
 
 
+def silent(trainer):
+    """A step of data parallelism in which each rank keeps its gradients to itself."""
+
+    def step(x, y):
+        with trainer.model.no_sync():
+            trainer.step(x, y)
+
+    return step
+
+
 # %%
 def most_held(order, specs, pixels, labels):
     """Bytes of this rank's fullest moment in a step, for each layout by itself."""
@@ -591,7 +594,7 @@ def most_held(order, specs, pixels, labels):
 
 
 # %%
-# %%torchrun -n 2 --pass lists,order,specs,BATCH,clock_collectives,most_held --into raced
+# %%torchrun -n 2 --pass lists,order,specs,BATCH,clock_collectives,silent,most_held --into raced
 import time
 
 import torch
@@ -609,42 +612,50 @@ y = torch.as_tensor(labels[:BATCH]).long()
 for name, ways in lists.items():
     x = to_images(pixels[:BATCH], specs[name].image_size)
     trainers = {str(way): VisionTrainer(specs[name], way) for way in ways}
-    seconds = {way: [] for way in trainers}
+    steps = {way: trainer.step for way, trainer in trainers.items()}
+    steps["silent"] = silent(trainers["data parallel"])
+    seconds = {way: [] for way in steps}
     for _ in range(5):
-        for way, trainer in trainers.items():
+        for way, step in steps.items():
             dist.barrier()
             clocked.clear()
             began = time.perf_counter()
-            trainer.step(x, y)
+            step(x, y)
             dist.barrier()
             seconds[way].append((time.perf_counter() - began, sum(clocked)))
     # leave out the first step of each layout, which warms up
-    report(**{name: {way: found[1:] for way, found in seconds.items()}})
-    del trainers, trainer
+    report(**{name: {way: runs[1:] for way, runs in seconds.items()}})
+    del trainers, steps, step
 report(held=most_held(order, specs, pixels[:BATCH], y))
 dist.destroy_process_group()
 
 # %% [markdown]
 # ## Compare: time and memory
 #
-# In the picture, each layout is a point: how much a rank holds, and how long a step takes. The best compromise is the lowest point to the left
-# of the line. Rings are predicted, discs are measured.
+# In the picture, each layout is a point: how much a rank holds, and how long a step takes. Rings are predicted, discs are measured. The best
+# compromise is the lowest disc to the left of the line. It has a black circle around it.
+#
+# **Move the limit.** From which limit on would data parallelism be the best choice for each model? And what is the smallest limit under
+# which anything fits?
 
 # %%
 from statistics import median
 
-measured, held, in_collectives, unrest = {}, {}, {}, {}
+from workshop.jupyter.explorer import Control, explore
+
+measured, held, in_collectives, without_messages, unrest = {}, {}, {}, {}, {}
 for name in specs:
     least = {way: min(runs) for way, runs in raced[0][name].items()}
     held[name] = {
         str(one.way): max(raced[rank].held[name][str(one.way)] for rank in (0, 1))
         for one in order[name]
     }
+    without_messages[name] = least.pop("silent")[0]
     measured[name] = {way: seconds for way, (seconds, _) in least.items()}
     in_collectives[name] = {way: seconds for way, (_, seconds) in least.items()}
     unrest[name] = median(
-        median(seconds for seconds, _ in runs) / measured[name][way] - 1
-        for way, runs in raced[0][name].items()
+        median(seconds for seconds, _ in raced[0][name][way]) / measured[name][way] - 1
+        for way in measured[name]
     )
 points = {
     name: {
@@ -656,7 +667,13 @@ points = {
     }
     for name in specs
 }
-show.compromises(points, CAP)
+
+
+def at_most(MiB):
+    return show.compromises(points, MiB * 2**20)
+
+
+explore(at_most, [Control("MiB", 56, (34, *range(36, 80, 4)))])
 
 # %%
 # if other programs use these cores, the measured order means nothing
@@ -698,24 +715,41 @@ for name in specs:
         ratio = f"{memory_ratio:.2f}"
         rows.append((name, way, *map(str, places), *milliseconds, ratio))
         assert 0.92 < memory_ratio < 1.08, (name, way)
-        if one.way.layout.zero:
-            sending, alone = in_collectives[name][way], one.causes["data"]
-    print(
-        f"{name}: ZeRO's collectives take {1e3 * sending:.1f} ms in its step; "
-        f"predicted were {1e3 * alone:.1f}"
-    )
-    assert sending > alone or busy
 head = "place, predicted", "by the clock", "ms, predicted", "measured", "memory ratio"
 Table(("model", "layout", *head), rows)
 
 # %% [markdown]
-# The memory of every layout was predicted to within 8 %. For time, look at the two lines above the table: ZeRO's collectives take more time than
-# predicted. The profile does include that gloo's reduce_scatter is slow, but it timed collectives of ranks that had nothing else to do. In
-# a step there are two of them for each of nine parts of the model, and each waits for the rank that is late. So if ZeRO
-# loses places, look at its collectives first: it computes what data parallelism computes, and sends as many bytes.
+# The memory of every layout was predicted to within 8 %. Time is another matter, above all for ZeRO. It computes what data parallelism
+# computes, and sends as many bytes. So where does its time go? We divide both steps into what a rank computes and what it sends:
+
+# %%
+rows = []
+for name in specs:
+    data = next(one for one in order[name] if one.way == DATA)
+    zero = next(one for one in order[name] if one.way.layout.zero)
+    silent_seconds, in_zero = without_messages[name], in_collectives[name]
+    for one, sending in (
+        (data, measured[name][str(DATA)] - silent_seconds),
+        (zero, in_zero[str(zero.way)]),
+    ):
+        sent, computing = one.causes["data"], measured[name][str(one.way)] - sending
+        for what, predicted, took in (
+            ("computes", one.seconds - sent, computing),
+            ("sends", sent, sending),
+        ):
+            times = (f"{1e3 * seconds:.1f}" for seconds in (predicted, took))
+            rows.append((name, str(one.way), what, *times, f"{took / predicted:.1f}"))
+    assert sending > sent or busy  # of ZeRO
+Table(("model", "layout", "a rank", "ms, predicted", "measured", "ratio"), rows)
+
+# %% [markdown]
+# In a step, computing and sending both take longer than predicted, sending about twice as long. There are two reasons to expect this. The profile
+# adds up the shortest time of each piece and of each collective, and in a step they are not all at their best at once. And the profile's collectives
+# begin on both ranks together, after a barrier. In a step, the rank that comes first waits for the other, and this waiting counts as sending. (How
+# much of it is waiting, this page does not tell.)
 #
-# Do the collectives explain all of it? Subtract: how much longer than predicted was ZeRO's step, and how much of that is its collectives? Compare the
-# rest with what data parallelism takes beyond its own prediction. This page does not explain either.
+# ZeRO suffers the most. It sends the two halves of an all-reduce for each of nine parts of the model, and gloo's reduce_scatter was slow already in the
+# profile. So if ZeRO loses places, look at its collectives first.
 #
 # The pipeline waits while it fills, and the naive pipeline waits half of the time. Tensor parallelism stops in every layer to add up its sums.
 # In a CoAtNet, it also leaves the stem and the MBConv blocks whole on both ranks. Their share of the time is printed with the profile.
@@ -738,23 +772,19 @@ Table(("model", "layout", *head), rows)
 # images that it has never seen.
 
 # %%
-chosen = {}
+chosen, rows = {}, []
 for name in settings:
     fastest = min(fits[name], key=lambda one: measured[name][str(one.way)])
     chosen[name] = fastest.way
-    print(
-        f"{name}: {len(fits[name])} of 5 kinds fit\n"
-        f"   first by prediction {fits[name][0].way}; "
-        f"by the clock {fastest.way}"
-    )
     for one in fits[name]:
         took = measured[name][str(one.way)]
-        print(
-            f"   {one.way!s:<24} {1e3 * one.seconds:6.1f} ms predicted, "
-            f"{1e3 * took:6.1f} measured; {format_bytes(one.memory_bytes):>9}"
-        )
+        milliseconds = (f"{1e3 * seconds:.1f}" for seconds in (one.seconds, took))
+        size, mark = format_bytes(one.memory_bytes), "chosen" if one is fastest else ""
+        rows.append((name, str(one.way), *milliseconds, size, mark))
     # with any number of micro-batches: the state alone is more than 92 % of the cap
     assert DATA.kind in {one.way.kind for one in too_large[name]}
+head = "model", "layout", "ms, predicted", "measured", "a rank", "by the clock"
+Table(head, rows, "the best of each kind that fits with 8 % to spare")
 
 
 # %%

@@ -169,16 +169,22 @@ def compromises(cases: Mapping[str, Mapping[str, tuple[Point, Point]]], cap: flo
     """A panel for each model, a colour for each kind of layout: memory to the right, time upwards.
 
     cases: model -> layout -> (predicted, measured), each (bytes of the fullest rank, seconds of a step). A
-    ring is predicted, a disc measured. Right of the cap, in bytes, nothing fits. ValueError without a case.
+    ring is predicted, a disc measured. Right of the cap, in bytes, nothing fits; the fastest disc left of it
+    has a circle. ValueError without a case.
     """
     if not cases or not all(cases.values()):
         raise ValueError("no layout to draw: give {'ViT': {'ZeRO-2': ((bytes, seconds), (bytes, seconds))}}")
     figure, axes = panels(3.7 * len(cases), 3.4, len(cases))
     kinds = list(dict.fromkeys(re.sub(r" x \d+", "", name) for ways in cases.values() for name in ways))
+    best = {model: _fastest(ways, cap) for model, ways in cases.items()}
     for axis, (model, ways) in zip(axes, cases.items(), strict=True):
         for name, pair in ways.items():
             kind = re.sub(r" x \d+", "", name)
             _ring_and_disc(axis, pair, rank_colour(kinds.index(kind)), kind)
+        if name := best[model]:
+            (_, (num_bytes, seconds)) = ways[name]
+            mark = {"markersize": 14, "markerfacecolor": "none", "markeredgecolor": "black"}
+            axis.plot(num_bytes / 2**20, 1e3 * seconds, "o", **mark, label="fastest that fits")
         most = max(num_bytes for pair in ways.values() for num_bytes, _ in pair) / 2**20
         right = 1.08 * max(most, cap / 2**20)
         axis.axvspan(cap / 2**20, right, color="#EEEEEE", zorder=0)
@@ -193,7 +199,15 @@ def compromises(cases: Mapping[str, Mapping[str, tuple[Point, Point]]], cap: flo
         f"{model}: {', '.join(_pair_in_words(name, pair) for name, pair in ways.items())}"
         for model, ways in cases.items()
     )
-    return Picture(figure, f"memory and time, cap {cap / 2**20:.0f} MiB, predicted to measured; {words}")
+    fastest = ", ".join(f"{model} {name or 'nothing fits'}" for model, name in best.items())
+    limit = f"under {cap / 2**20:.0f} MiB the fastest is: {fastest}"
+    return Picture(figure, f"{limit}. Memory and time, predicted to measured; {words}")
+
+
+def _fastest(ways: Mapping[str, tuple[Point, Point]], cap: float) -> str | None:
+    """The layout whose measured step is shortest among those that measured no more than the cap."""
+    times = {name: seconds for name, (_, (num_bytes, seconds)) in ways.items() if num_bytes <= cap}
+    return min(times, key=times.__getitem__, default=None)
 
 
 def _ring_and_disc(axis: Any, pair: tuple[Point, Point], colour: str, label: str) -> None:
