@@ -1,7 +1,7 @@
 """SmolLM2-135M served: tokens a second of each step of lesson 56, and of others beside them.
 
-pip install xllamacpp        # llama.cpp in a wheel; without it its lines are left out, and the record
-says so python -m benchmarks.serving --json data/measurements/serving.json
+    pip install xllamacpp        # llama.cpp in a wheel; without it, its lines are left out
+    python -m benchmarks.serving --json data/measurements/serving.json
 
 One thread, and seconds of the processor's time, prompts included: whatever else runs on the machine
 takes time from all alike, and is not counted. Each line is measured ``--repeats`` times in turns, and
@@ -241,12 +241,12 @@ def steps(c: Contenders) -> dict[str, tuple[Step, int, str]]:
     return by_name
 
 
-def agreement(texts: Texts, wanted: Texts) -> str:
-    """How many texts are the plain cache's, and after how many tokens on average they part."""
+def agreement(texts: Texts, wanted: Texts) -> dict[str, int]:
+    """How many texts there are and are the plain cache's, and after how many tokens on average they part."""
     pairs = [list(zip(mine, plain, strict=False)) for mine, plain in zip(texts, wanted, strict=False)]
     alike = [next((i for i, (a, b) in enumerate(pair) if a != b), len(pair)) for pair in pairs]
     equal = sum(n == len(pair) == len(wanted[0]) for n, pair in zip(alike, pairs, strict=True))
-    return f"{equal} of {len(texts)} texts equal, on average {sum(alike) / len(alike):.0f} tokens"
+    return {"texts": len(texts), "texts_equal": equal, "tokens_equal": round(sum(alike) / len(alike))}
 
 
 def main() -> None:
@@ -277,9 +277,10 @@ def main() -> None:
     results = []
     for name, (_, users, note) in todo.items():
         num = sum(map(len, texts[name])) if "llama.cpp" not in name else users * how.tokens
-        equal = "" if name.startswith("prefix") else agreement(texts[name], wanted)
         rate = round(num / seconds[name], 1)
-        row = {"name": name, "users": users, "tokens_per_second": rate, "note": note, "texts": equal}
+        row: dict[str, Any] = {"name": name, "users": users, "tokens_per_second": rate, "note": note}
+        if not name.startswith("prefix"):
+            row |= agreement(texts[name], wanted)
         row |= contenders.guessed.get(name, {})
         results.append(row)
         print(row)
