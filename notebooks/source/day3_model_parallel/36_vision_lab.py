@@ -539,7 +539,7 @@ for name, setting in settings.items():
 specs = {"ViT": VIT, "CoAtNet": COATNET}
 
 
-def clock_collectives():
+def clock_zero():
     """ZeRO's collectives write down their seconds from now on, in the list returned."""
     import time
 
@@ -594,7 +594,7 @@ def most_held(order, specs, pixels, labels):
 
 
 # %%
-# %%torchrun -n 2 --pass lists,order,specs,BATCH,clock_collectives,silent,most_held --into raced
+# %%torchrun -n 2 --pass lists,order,specs,BATCH,clock_zero,silent,most_held --into raced
 import time
 
 import torch
@@ -606,7 +606,7 @@ from workshop.models.images import to_images
 from workshop.train.vision import VisionTrainer
 
 dist.init_process_group()
-clocked = clock_collectives()
+clocked = clock_zero()
 pixels, labels = images.load("fashion-mnist", "train")
 y = torch.as_tensor(labels[:BATCH]).long()
 for name, ways in lists.items():
@@ -743,10 +743,10 @@ for name in specs:
 Table(("model", "layout", "a rank", "ms, predicted", "measured", "ratio"), rows)
 
 # %% [markdown]
-# In a step, computing and sending both take longer than predicted, sending about twice as long. There are two reasons to expect this. The profile
-# adds up the shortest time of each piece and of each collective, and in a step they are not all at their best at once. And the profile's collectives
-# begin on both ranks together, after a barrier. In a step, the rank that comes first waits for the other, and this waiting counts as sending. (How
-# much of it is waiting, this page does not tell.)
+# In a step, computing and sending both take longer than predicted, and sending often takes twice as long. There are two reasons to expect this. The
+# profile adds up the shortest time of each piece and of each collective, and in a step they are not all at their best at once. And the profile's
+# collectives begin on both ranks together, after a barrier. In a step, the rank that comes first waits for the other, and this waiting counts as
+# sending. (How much of it is waiting, this page does not tell.)
 #
 # ZeRO suffers the most. It sends the two halves of an all-reduce for each of nine parts of the model, and gloo's reduce_scatter was slow already in the
 # profile. So if ZeRO loses places, look at its collectives first.

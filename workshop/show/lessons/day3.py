@@ -181,8 +181,8 @@ def compromises(cases: Mapping[str, Mapping[str, tuple[Point, Point]]], cap: flo
         for name, pair in ways.items():
             kind = re.sub(r" x \d+", "", name)
             _ring_and_disc(axis, pair, rank_colour(kinds.index(kind)), kind)
-        if name := best[model]:
-            (_, (num_bytes, seconds)) = ways[name]
+        if fastest := best[model]:
+            _, (num_bytes, seconds) = ways[fastest]
             mark = {"markersize": 14, "markerfacecolor": "none", "markeredgecolor": "black"}
             axis.plot(num_bytes / 2**20, 1e3 * seconds, "o", **mark, label="fastest that fits")
         most = max(num_bytes for pair in ways.values() for num_bytes, _ in pair) / 2**20
@@ -199,8 +199,8 @@ def compromises(cases: Mapping[str, Mapping[str, tuple[Point, Point]]], cap: flo
         f"{model}: {', '.join(_pair_in_words(name, pair) for name, pair in ways.items())}"
         for model, ways in cases.items()
     )
-    fastest = ", ".join(f"{model} {name or 'nothing fits'}" for model, name in best.items())
-    limit = f"under {cap / 2**20:.0f} MiB the fastest is: {fastest}"
+    winners = ", ".join(f"{model} {name or 'nothing fits'}" for model, name in best.items())
+    limit = f"under {cap / 2**20:.0f} MiB the fastest is: {winners}"
     return Picture(figure, f"{limit}. Memory and time, predicted to measured; {words}")
 
 
