@@ -36,6 +36,7 @@ MEASURED = {
     "14_mixed_precision": "gradients of a model that was trained above",
     "17_profile_and_monitor": "the trace of two steps of two ranks",
     "27_fewer_bytes": "runs that were trained above",
+    "36_vision_lab": "layers and layouts, measured on two ranks",
     "43_fp8_inference": "a layer of SmolLM2, and inputs that passed it",
     "81_capstone": "seconds of layers, measured on two ranks",
 }
