@@ -15,6 +15,20 @@ def test_numbers_stand_on_the_right_and_words_on_the_left() -> None:
     assert repr(table) == str(table)
 
 
+@pytest.mark.parametrize(
+    "cell", ["3", "-1,024", "1e-05", "15.6T", "7B", "inf", "12%", "1.2 x", "450 GB/s", "4.11 / s", "3 of 4",
+             "7.8% to 9.3%", "6.01 to 7.50 ms", "7 min 29 s", "-", ""],
+)  # fmt: skip
+def test_a_number_is_set_to_the_right_and_not_broken_from_its_unit(cell: str) -> None:
+    table = Table(["", "x"], [["a", cell], ["b", "1.0"]])
+    assert f'<td style="text-align:right;white-space:nowrap">{cell}</td>' in table._repr_html_()
+
+
+@pytest.mark.parametrize("cell", ["0 and 4", "8 x 1 x 32", "2:4", "4 bits, NF4", "never", "a 3"])
+def test_words_are_set_to_the_left(cell: str) -> None:
+    assert "right" not in Table(["x"], [[cell], ["1.0"]])._repr_html_()
+
+
 def test_html_is_escaped() -> None:
     html = Table(["a<b"], [["<script>"]], note="one\ntwo")._repr_html_()
     assert "<script>" not in html

@@ -8,15 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-_NUMBER = re.compile(r"[-+]?[\d,.]+(\s?[%×x]|\s[A-Za-zµ/]+)?|-|")
+_VALUE = r"(?:[-+]?[\d,.]+(?:e[-+]?\d+)?[KMBT]?|inf|nan)"  # 3, 1,024, 1e-05, 7B
+_QUANTITY = rf"{_VALUE}(?:\s?[%×x]|\s(?:/\s)?[A-Za-zµ/]+)?"  # 12 %, 450 GB/s, 4.11 / s
+_NUMBER = re.compile(
+    rf"{_QUANTITY}(?: (?:of|to) {_QUANTITY})?"  # 3 of 4, 7.8% to 9.3%
+    r"|\d+ [a-z]+ \d+ [a-z]+"  # 7 min 29 s
+    r"|-|"
+)
 
 
 @dataclass(frozen=True, repr=False)
 class Table:
     """``rows`` of words under ``head``; ``caption`` stands above them and ``note`` below.
 
-    A column whose every cell is a number (with or without a unit) is set to the right. ValueError when a row
-    is shorter or longer than the head.
+    A column whose every cell is a number (with or without a unit) is set to the right, and a notebook breaks
+    none of them between number and unit. ValueError when a row is shorter or longer than the head.
     """
 
     head: Sequence[str]
@@ -72,11 +78,13 @@ class Table:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        sides = ["right" if right else "left" for right in self._right()]
+        numbers = self._right()
 
         def row(kind: str, cells: Sequence[str]) -> str:
-            inside = zip(sides, cells, strict=True)
-            return "".join(f'<{kind} style="text-align:{s}">{escape(c)}</{kind}>' for s, c in inside)
+            whole = ";white-space:nowrap" if kind == "td" else ""
+            styles = [f"text-align:right{whole}" if number else "text-align:left" for number in numbers]
+            inside = zip(styles, cells, strict=True)
+            return "".join(f'<{kind} style="{style}">{escape(cell)}</{kind}>' for style, cell in inside)
 
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
         body = "".join(f"<tr>{row('td', cells)}</tr>" for cells in self.rows)
