@@ -30,7 +30,14 @@ from workshop.exercises import all_exercises, find
 from workshop.exercises.engine.judge import judge
 
 PLAIN = [exercise for exercise in all_exercises() if exercise.ranks is None]
-HANDED_FUNCTIONS = ("faster_batches", "largest_under_cap", "lora_forward", "send_with_memory", "slot_for")
+HANDED_FUNCTIONS = (
+    "faster_batches",
+    "largest_under_cap",
+    "lora_forward",
+    "recomputed_gradient",
+    "send_with_memory",
+    "slot_for",
+)
 
 needs_a_sandbox = pytest.mark.usefixtures("_sandbox_here")
 

@@ -303,7 +303,7 @@ def test_the_head_is_as_wide_as_the_program_pads_it():
     def seconds(words, multiple):
         how = replace(implementation("torch"), vocab_multiple=multiple)
         small = replace(model("gpt2"), vocab_size=words)
-        return predict_step(Run(small, "8xH100", layout, seq_len=1024, implementation=how)).seconds
+        return predict_step(Run(small, "8xH100", layout, 16, 1024, implementation=how)).seconds
 
     assert seconds(50_257, 128) == pytest.approx(seconds(50_304, 1), rel=1e-4)
     assert seconds(50_257, 1) > 1.02 * seconds(50_304, 1)  # an odd number of columns is slow

@@ -10,12 +10,14 @@ check, an object that the answer changes) is a stand-in here that asks the grade
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 from workshop.classroom.grading.sandbox import CONNECTION
@@ -85,7 +87,9 @@ def serve(end: socket.socket) -> None:
                 send_message(end, {"value": encode(graphs.gradients(request["of"]))})
             else:
                 given, keywords = request["args"], request["kwargs"]
-                value = names[request["name"]](*given, **keywords)
+                _give_gradients(given, request["gradients"])
+                with _recording(request["recording"]):
+                    value = names[request["name"]](*given, **keywords)
                 encoded = encode(value)  # a generator runs here, before the arguments are looked at
                 changed = [_changed(each) for each in given]
                 send_message(end, {"value": encoded, "args": changed, "graph": graphs.keep(value, given)})
@@ -93,8 +97,28 @@ def serve(end: socket.socket) -> None:
             send_message(end, _told(error, request))
 
 
+def _give_gradients(given: Sequence[Any], gradients: Sequence[list[Any] | None]) -> None:
+    """To the parameters of each module, as they have them at the grader: a pickled one has lost them."""
+    for each, those in zip(given, gradients, strict=True):
+        if those is not None:
+            for parameter, gradient in zip(each.parameters(), those, strict=True):
+                parameter.grad = gradient
+
+
+def _recording(as_there: bool) -> contextlib.AbstractContextManager[Any]:
+    """Autograd records or not, as where the check calls; what the function switches ends with the call."""
+    torch = sys.modules.get("torch")
+    return contextlib.nullcontext() if torch is None else torch.set_grad_enabled(as_there)
+
+
 def _changed(given: Any) -> Any:
-    """An argument that a function may have changed in place, as it is now; None for what cannot change."""
+    """An argument that a function may have changed in place, as it is now; None for what cannot change.
+
+    Of a module these are its parameters' gradients.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.nn.Module):
+        return encode([parameter.grad for parameter in given.parameters()])
     changes = isinstance(given, list | dict | set) or type(given).__module__ in ("numpy", "torch")
     return encode(given) if changes else None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import io
 import pickle
+import sys
 import time
 import types
 from typing import Any
@@ -57,7 +58,9 @@ class Answer:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call one of them."""
         request = {"do": "call", "exercise": self.exercise, "name": name, "args": args, "kwargs": kwargs}
-        answer = self._answer(request)
+        torch = sys.modules.get("torch")
+        recording = torch is None or torch.is_grad_enabled()
+        answer = self._answer({**request, "recording": recording, "gradients": list(map(_gradients, args))})
         changed = answer.get("args")
         for given, now in zip(args, changed if isinstance(changed, list) else [], strict=False):
             if now is not None:
@@ -167,14 +170,36 @@ class Function:
 
 
 def _change(given: Any, now: Any) -> None:
-    """Make an argument what the function made of its copy."""
-    if isinstance(given, list) and isinstance(now, list):
+    """Make an argument what the function made of its copy; of a module, the gradients."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.nn.Module):
+        _set_gradients(list(given.parameters()), now)
+    elif isinstance(given, list) and isinstance(now, list):
         given[:] = now
     elif any(isinstance(given, kind) and isinstance(now, kind) for kind in (dict, set)):
         given.clear()
         given.update(now)
     elif getattr(given, "shape", ()) and getattr(now, "shape", None) == given.shape:
         _overwrite(given, now)
+
+
+def _gradients(given: Any) -> list[Any] | None:
+    """Those of a module's parameters, which are not pickled with it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(given, torch.nn.Module):
+        return None
+    return [parameter.grad for parameter in given.parameters()]
+
+
+def _set_gradients(parameters: list[Any], gradients: Any) -> None:
+    """What is no gradient of a parameter is left out: it comes from an answer."""
+    if not isinstance(gradients, list) or len(gradients) != len(parameters):
+        return
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            parameter.grad = None
+        elif getattr(gradient, "shape", None) == parameter.shape and gradient.dtype == parameter.dtype:
+            parameter.grad = gradient
 
 
 def _overwrite(given: Any, now: Any) -> None:
