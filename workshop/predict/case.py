@@ -141,8 +141,9 @@ class Setting:
     recompute_modules: what selective recomputation repeats; empty: what the stack usually does. document_len:
     tokens of a packed document; 0: one a sequence. sharded_each_pass: gradients that ZeRO-2 divides are
     reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. reduces_once: not so
-    under a pipeline (`Implementation.reduces_once`). config: the run's
-    choices as the memory model has them; offloaded activations ask it for their bytes.
+    under a pipeline (`Implementation.reduces_once`). vocab_multiple: to a multiple of which the vocabulary is
+    padded for the head. config: the run's choices as the memory model has them; offloaded activations ask it
+    for their bytes.
     """
 
     model: ModelSpec

@@ -743,13 +743,13 @@ for name in specs:
 Table(("model", "layout", "a rank", "ms, predicted", "measured", "ratio"), rows)
 
 # %% [markdown]
-# In a step, computing and sending both take longer than predicted, and sending often takes twice as long. There are two reasons to expect this. The
-# profile adds up the shortest time of each piece and of each collective, and in a step they are not all at their best at once. And the profile's
-# collectives begin on both ranks together, after a barrier. In a step, the rank that comes first waits for the other, and this waiting counts as
-# sending. (How much of it is waiting, this page does not tell.)
+# In the run stored here, computing and sending both took longer than predicted, and sending about twice as long. There are two reasons to expect
+# this. The profile adds up the shortest time of each piece and of each collective, and in a step they are not all at their best at once. And the
+# profile's collectives begin on both ranks together, after a barrier. In a step, the rank that comes first waits for the other, and this waiting counts
+# as sending. (How much of it is waiting, this page does not tell.)
 #
-# ZeRO suffers the most. It sends the two halves of an all-reduce for each of nine parts of the model, and gloo's reduce_scatter was slow already in the
-# profile. So if ZeRO loses places, look at its collectives first.
+# ZeRO was hit hardest, because it spends a larger share of its step on sending. It sends the two halves of an all-reduce for each of nine parts of
+# the model, and gloo's reduce_scatter was slow already in the profile. So if ZeRO loses places, look at its collectives first.
 #
 # The pipeline waits while it fills, and the naive pipeline waits half of the time. Tensor parallelism stops in every layer to add up its sums.
 # In a CoAtNet, it also leaves the stem and the MBConv blocks whole on both ranks. Their share of the time is printed with the profile.

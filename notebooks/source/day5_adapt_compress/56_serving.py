@@ -813,8 +813,9 @@ Table(head, table, title)
 # ## Guess ahead
 #
 # Where decode waits for memory, a pass over five tokens costs little more than a pass over one. (On a CPU it may cost twice
-# as much, as you have seen at the beginning.) But which five? The next four tokens are not known yet. In **speculative decoding**, a small, fast *draft* model writes four tokens, and the
-# large model reads all of them in one pass. The tokens that it would have written itself stay.
+# as much, as you have seen at the beginning.) But which five? The next four tokens are not known yet. In **speculative
+# decoding**, a small, fast *draft* model writes four tokens, and the large model reads all of them in one pass. The
+# tokens that it would have written itself stay.
 #
 # ### Exercise: what stays?
 

@@ -68,6 +68,23 @@ def test_both_lines_are_named():
     assert "`device=x.device`" in words
 
 
+def test_the_advice_fits_what_failed():
+    def model_first(model, x):
+        return model(x) + torch.ones(3)
+
+    def of_a_list(shards):
+        return shards[0] + torch.ones(3)
+
+    one, two = followed(model_first), followed(of_a_list)
+    one(torch.nn.Identity(), torch.ones(3))
+    two([torch.ones(3)])
+    assert "`device=x.device`" in one.words
+    assert "device=" not in two.words
+    words = words_of(device_samples.as_array)
+    assert "`.cpu()`" in words
+    assert "zeros_like" not in words
+
+
 def test_functions_that_are_given_are_not_the_learners():
     def attend(x):
         return x + torch.ones(3)

@@ -46,6 +46,12 @@ def test_a_proposal_is_what_the_step_model_says(small):
     assert sum(best.causes.values()) == pytest.approx(best.seconds)
 
 
+def test_so_it_is_with_a_vocabulary_that_is_padded():
+    best = plan("gpt2-xl", "8xA100-80GB", 64, 1024, THREE).best
+    assert best.run.model.vocab_size % 128
+    assert predict_step(best.run, "megatron-core").seconds == pytest.approx(best.seconds)
+
+
 def test_it_says_why_and_what_limits(small):
     assert "%" in small.best.limit
     assert {"tensor", "pipeline", "micro_batch", "recompute", "zero"} <= set(small.best.reasons)

@@ -60,6 +60,7 @@ class CpuTensors(TorchFunctionMode):
         super().__init__()
         self.file = file
         self.words = ""
+        self.made_here = True  # the first to fail is a tensor that the code itself made on the CPU
         self.paused = False
         self._lines: Any = WeakTensorKeyDictionary()  # a tensor on the CPU -> the line that made it
 
@@ -105,7 +106,9 @@ class CpuTensors(TorchFunctionMode):
         here = [one for one in given if one in self._lines]
         there = [one for one in given if one not in self._lines]
         if name in NEEDS_CPU and there:
-            self.words = f"line {self._line()} needs a tensor on the CPU (`.cpu()` makes one)"
+            where = f"line {self._line()} makes numpy of a tensor on the GPU"
+            self.words = f"{where}. Take it to the CPU with `.cpu()`"
+            self.made_here = False
         if name in BETWEEN_DEVICES or not there:
             return
         first = next((one for one in here if one.ndim), None)
@@ -149,9 +152,13 @@ class Followed:
         functools.update_wrapper(self, function)
         self.function = function
         self.mode = CpuTensors(function.__code__.co_filename)
+        self.given = ""  # the first parameter that was a tensor
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The same call."""
+        self.given = self.given or next(
+            (name for name, value in self._named(args, kwargs) if isinstance(value, torch.Tensor)), ""
+        )
         args = tuple(map(self._unfollowed, args))
         kwargs = {key: self._unfollowed(value) for key, value in kwargs.items()}
         with self.mode:
@@ -180,12 +187,18 @@ class Followed:
         """Why it would fail on a GPU, as a sentence; empty where nothing speaks for that."""
         if not self.mode.words:
             return ""
-        parameters = list(inspect.signature(self.function).parameters)
-        like = f"`device={parameters[0]}.device`" if parameters else "`device=`"
+        if not self.mode.made_here:
+            return f"On a GPU it would fail: {self.mode.words}."
+        like = f"`device={self.given}.device` or " if self.given else ""
         return (
-            f"On a GPU it would fail: {self.mode.words}. Make tensors where those are that you are given, "
-            f"as with {like} or `torch.empty_like`."
+            f"On a GPU it would fail: {self.mode.words}. Make the tensor on the device of those that you are "
+            f"given, with {like}a call such as `torch.zeros_like`."
         )
+
+    def _named(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+        """Arguments by their parameters' names, as far as there is a name for each."""
+        yield from zip(inspect.signature(self.function).parameters, args, strict=False)
+        yield from kwargs.items()
 
 
 def _name(func: Any) -> str:

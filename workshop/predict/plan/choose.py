@@ -110,7 +110,15 @@ def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, search: Search)
     stack = software(search.stack) if isinstance(search.stack, str) else search.stack
     rates = rates_for(cluster.device)
     modules = ("core_attn",)  # what `run_of` proposes and the memory model counts
-    return Setting(model, cluster, precision(search.recipe), rates, stack, recompute_modules=modules)
+    return Setting(
+        model,
+        cluster,
+        precision(search.recipe),
+        rates,
+        stack,
+        recompute_modules=modules,
+        vocab_multiple=implementation(LIBRARY).vocab_multiple,
+    )
 
 
 def default_space(seq_len: int) -> SearchSpace:
