@@ -27,13 +27,13 @@ import pytest
 from tests.warm_python import LIBRARIES, Forked, Program, descriptor_of
 
 # Lessons that compile, or import transformers and its like, in kernels, ranks or rehearsals; all forks have them then.
-WITH_LIBRARIES = ("15_", "16_", "24_", "25_", "26_", "4", "5")
+WITH_LIBRARIES = ("15_", "19_", "24_", "25_", "26_", "4", "5")
 LAUNCHES = {"26_accelerate.ipynb": 2}  # how often a lesson calls ``accelerate launch``
 # The first, which looks at what this machine's Pythons can do, and one with ranks and rehearsals.
 COLD = ("00_welcome.ipynb", "22_ddp.ipynb")
 # Triton interprets or compiles as its environment says when it is imported, and with a torch that brings it the
 # compiler has imported it before the lesson says a word. A new Python where there is one.
-ASKS_TRITON = ("16_faster_step.ipynb",)
+ASKS_TRITON = ("19_compile_and_kernels.ipynb",)
 
 
 def is_cold(lesson: str) -> bool:

@@ -38,7 +38,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 SECONDS, NEEDED, PATIENCE = 300, 30, 8  # a kernel has 5 s to end
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
-ALONE = ("12_", "13_", "14_", "16_", "42_")
+ALONE = ("12_", "13_", "14_", "16_", "19_", "42_")
 CORES = len(os.sched_getaffinity(0))
 AT_ONCE = max(1, CORES * 3 // 4)
 FIRST = (*ALONE, "22_", "25_", "53_", "56_", "52_", "15_", "17_", "41_", "43_")

@@ -2,10 +2,9 @@
 # # Why is my GPU idle?
 #
 # - **You need** `12_flops_and_mfu` (rooflines), `13_memory_of_a_step` (what a step keeps) and `15_optimizers`.
-# - **It takes** 60 minutes to read and try, about 40 seconds to run.
+# - **It takes** 45 minutes to read and try, about 20 seconds to run.
 # - **What runs where:** everything runs here, on a CPU or unchanged on a GPU. For features that only a GPU has (pinned memory, a
-#   flex_attention that skips blocks) the code checks the device. One kernel needs the package `triton`, which comes with PyTorch for
-#   CUDA.
+#   flex_attention that skips blocks) the code checks the device.
 # - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the slow parts. (The tokens are still
 #   bytes. The other words never occur; they only make the loss as costly as in a larger model.) The text is Python's reference manual, cut into
 #   paragraphs, because their different *lengths* also cost time.
@@ -16,17 +15,15 @@
 # A GPU is idle when it **waits**: for data, for Python to hand over the next piece of work, or because Python stops to read a number. It
 # might as well be idle when its work is **useless**: padding, or bytes that are written and read again without need.
 #
-# The training script below does all of this. In the first part of the lesson we fix it in five steps: attention, padding, loss, data,
-# optimizer. Before each step we predict how much it will gain, and then we measure it. In the second part the script is fixed, and we look
-# for what is left: the compiler, a kernel of your own, the allocator, and a library's training loop. You can pause between the parts.
+# The training script below does all of this. We fix it in five steps: attention, padding, loss, data, optimizer. Before each step we predict
+# how much it will gain, and then we measure it. (What is left then, short kernels and bytes that move without need, is the subject of
+# `19_compile_and_kernels`.)
 
 # %%
 # %load_ext workshop
 import math
 import os
-import shutil
 import statistics
-import sys
 import time
 import warnings
 from collections import defaultdict
@@ -47,8 +44,7 @@ from workshop.exercises import beside
 from workshop.facts.tabular import Table
 from workshop.jupyter.explorer import Control, explore
 from workshop.models.gpt import GPT, TINY
-from workshop.models.text import TextBatches, reference_manual
-from workshop.process.quiet import quietly
+from workshop.models.text import reference_manual
 from workshop.show.style import Picture, new_figure
 
 # %%
@@ -57,8 +53,6 @@ device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 on_gpu = device.type == "cuda"
 folder = launch.Session.get().directory  # private; deleted when the kernel ends
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")  # starts empty
-if device.type == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"  # must be set before Triton is imported
 
 
 def wait():
@@ -653,7 +647,7 @@ Table(("32 paragraphs in batches", "padding"), rows)
 
 # %% [markdown]
 # Rows of packed documents have another advantage: they all have the same length. If shapes change from batch to batch, the allocator has
-# to look for new blocks, and `torch.compile` has to compile again. We come back to both below.
+# to look for new blocks, and `torch.compile` has to compile again. (`19_compile_and_kernels` counts both.)
 #
 # How large must the pool of documents be from which the rows are filled? Move `pool` for the whole manual: **which pool brings packing
 # below 2 %?** And **from which pool size on are buckets as good as packing, to within three percentage points?**
@@ -1085,7 +1079,7 @@ so_far()
 # %% [markdown]
 # On this CPU the difference is too small for a clock to see on a busy machine. On a GPU, according to our model, the waits cost a few
 # percent of a step, and these disappear. If kernels are shorter than their launch, the launches themselves remain, and they are the
-# larger part. Only fewer kernels help there (`torch.compile`, a CUDA graph), as shown below.
+# larger part. Only fewer kernels help there (`torch.compile`, a CUDA graph).
 #
 # (A real wait costs more than our model says, because Python also has to wake up. And on a GPU, our clock waits only at the end of a
 # step, because otherwise it would do itself what `watch` did. The other parts then show how long Python needs to hand over their work.)
@@ -1136,458 +1130,6 @@ print(f"gradient of the mended step, against the slow one: off by {off:.0e}")
 assert off < 1e-4
 
 # %% [markdown]
-# ## Part two: what is left
-#
-# The script is fixed. From here on we look at a single layer, at the memory below the tensors, and at the loop around the step. Does any of
-# these still make a GPU wait, or work for nothing?
-#
-# ## torch.compile: fewer kernels, fewer bytes
-#
-# Two causes remain in the step: short kernels, and bytes that are moved again and again. The compiler reduces both. The `RMSNorm` of our model
-# consists of six operators, and so of six kernels. Each of them reads its input from memory and writes its output back. If it is written
-# as one kernel, a row is read once, stays in registers or cache, and is written once.
-#
-# **Prediction from bytes:** we count passes over `x`. `square` moves 2, `mean` 1, the product with the scale 2, and the product with the
-# weight 2: seven in all. (The other two operators process one number per row.) A single kernel moves two.
-
-# %%
-# %%guess pays --unit calls
-# torch.compile takes some seconds to compile the RMSNorm, of which we run only the
-# forward. After how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU
-# (on a GPU with 32 times as many)?
-...
-
-
-# %%
-def norm(x, weight, eps=1e-6):
-    return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
-
-
-some, ones = torch.ones(8, 1_024), torch.ones(1_024)
-with Handed() as handed:
-    norm(some, ones)
-assert handed.kernels == 6
-
-# %%
-usual = "clang++" if sys.platform == "darwin" else "g++"
-can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # where Inductor looks
-backend = "inductor" if can_compile else "eager"
-shape = (131_072 if on_gpu else 4_096, 1_024)  # the smaller would fit in a GPU's cache
-x, scale = torch.randn(shape, device=device), torch.ones(1_024, device=device)
-out, startup = torch.empty_like(x), []
-with torch.no_grad():
-    for _ in range(2):  # the second time, it finds its work in the disk cache
-        torch.compiler.reset()
-        start = time.perf_counter()
-        compiled = torch.compile(norm, dynamic=False, backend=backend)
-        assert torch.allclose(compiled(x, scale), norm(x, scale), atol=1e-5)
-        startup.append(time.perf_counter() - start)
-    eager, fused, copied = quickest(
-        lambda: norm(x, scale), lambda: compiled(x, scale), lambda: out.copy_(x)
-    )
-print(f"start-up {startup[0]:.1f} s, and {startup[1]:.1f} s from the cache on disk")
-
-# %%
-bandwidth = 2 * x.nbytes / copied  # bytes per millisecond, from a copy
-rows = []
-for name, took, passes in (("eager", eager, 7), ("compiled", fused, 2)):
-    roof = passes * x.nbytes / bandwidth
-    rows.append((name, f"{passes}", f"{roof:.2f} ms", f"{took:.2f} ms"))
-if can_compile:
-    assert eager > 1.3 * fused
-    assert startup[1] < startup[0]
-    calls = 1e3 * startup[0] / (eager - fused)
-else:
-    print("no C++ compiler here: nothing was compiled")
-    calls = math.inf
-Table(("norm", "passes", "at the rate of a copy", "measured"), rows)
-
-# %%
-beside("pays", measured=calls)
-
-# %% [markdown]
-# The rate of a copy is a yardstick and not a strict limit. The eager version can take *less* than its seven passes, because a
-# part of what it wrote a moment ago is still in the cache when it is read. What matters is the ratio: seven passes against two. (The two
-# times above need not have this ratio. A pass of the compiled version may be slower than a copy's, and one of the eager version faster.)
-#
-# Because of the start-up time, compile what runs many thousands of times, and compile one layer instead of the whole model:
-# `for layer in model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same
-# shape. If batches were padded to their longest paragraph, each new length would be compiled again, or the code would be compiled for any
-# length.
-#
-# ### Graph breaks
-#
-# Code that cannot be compiled splits the function into two graphs, with Python in between. `torch._dynamo.explain` shows where this
-# happens. The most frequent cause is one that you already know:
-
-
-# %%
-def guarded(x, weight):
-    y = norm(x, weight)
-    if y.abs().max().item() > 1e4:  # a guard against large values
-        y = y / 2
-    return F.silu(y) * x
-
-
-def without_asking(x, weight):
-    y = norm(x, weight)
-    y = torch.where(y.abs().max() > 1e4, y / 2, y)
-    return F.silu(y) * x
-
-
-few_rows, rows = x[:8], []
-for function in (guarded, without_asking):
-    torch.compiler.reset()
-    with quietly():
-        parts = torch._dynamo.explain(function)(few_rows, scale)
-    reasons = "; ".join(one.reason.splitlines()[0] for one in parts.break_reasons)
-    counts = f"{parts.graph_count}", f"{parts.graph_break_count}"
-    rows.append((function.__name__, *counts, reasons))
-    assert (parts.graph_break_count == 0) == (function is without_asking)
-assert torch.allclose(guarded(few_rows, scale), without_asking(few_rows, scale))
-torch.compiler.reset()
-one_graph = torch.compile(without_asking, fullgraph=True, backend="eager")
-assert torch.allclose(one_graph(few_rows, scale), guarded(few_rows, scale))
-Table(("function", "graphs", "breaks", "why"), rows)
-
-# %% [markdown]
-# `torch.compile(..., fullgraph=True)` raises an error instead of breaking the graph, so that an `.item()` cannot come back unnoticed. And
-# `mode="reduce-overhead"` records the kernels of a graph as a CUDA graph, which is handed over as a whole. This helps when a step is
-# launch-bound.
-#
-# ## One kernel by hand
-#
-# The compiler generates Triton code for a GPU, and you can also write Triton yourself. (The output on this page is from a machine without
-# a GPU, where Triton was installed.) In the next cell, a *program* processes one row: it loads the row, computes, and stores the result.
-# Here it runs in Triton's interpreter, one program at a time. On a GPU, the same lines run for thousands of rows at the same time.
-#
-# Read the kernel with these four hints. `tl.program_id(0)` is the number of the program, here its row. `tl.arange(0, BLOCK)` are the numbers of
-# many columns at once, and `BLOCK` must be a power of two. The mask `inside` protects what lies beyond the end of the row: it is neither read
-# nor written. And `norm_kernel[(num_rows,)]` starts one program for each row.
-
-# %%
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
-    print("Triton is not installed here. It comes with PyTorch for CUDA; without a GPU")
-    print("`pip install triton` (a gigabyte on disk) brings its interpreter.")
-
-if triton:
-
-    @triton.jit
-    def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):
-        row = tl.program_id(0)
-        column = tl.arange(0, BLOCK)
-        inside = column < width
-        value = tl.load(x + row * width + column, mask=inside, other=0.0)
-        scale = 1.0 / tl.sqrt(tl.sum(value * value, axis=0) / width + eps)
-        gain = tl.load(weight + column, mask=inside, other=0.0)
-        tl.store(out + row * width + column, gain * value * scale, mask=inside)
-
-    def triton_norm(x, weight, eps=1e-6):
-        out, (num_rows, width) = torch.empty_like(x), x.shape
-        block = triton.next_power_of_2(width)
-        norm_kernel[(num_rows,)](x, weight, out, width, eps, BLOCK=block)
-        return out
-
-# %% [markdown]
-# You can read off how many bytes the kernel moves: it loads a row of `x` and the weight, and stores a row. The weight is the same for all
-# rows and stays in the GPU's cache.
-
-# %%
-if triton:
-    odd = torch.randn(16, 200, device=device)  # a width that is not a power of two
-    gain = torch.randn(200, device=device)
-    worst = (triton_norm(odd, gain) - norm(odd, gain)).abs().max().item()
-    library = F.rms_norm(odd, (200,), gain, 1e-6)
-    assert worst < 1e-5
-    assert torch.allclose(library, norm(odd, gain), atol=1e-5)
-    print(f"Triton, PyTorch's rms_norm and ours agree; largest difference {worst:.0e}")
-    if on_gpu:
-        by_hand, eager = quickest(lambda: triton_norm(x, scale), lambda: norm(x, scale))
-        roof = 2 * x.nbytes / bandwidth
-        print(
-            f"by hand {by_hand:.3f} ms, eager {eager:.3f} ms, its bytes {roof:.3f} ms"
-        )
-    else:
-        print("the interpreter tells whether a kernel is right, and nothing about time")
-
-# %% [markdown]
-# The next table shows the kernel's time on an H200, together with the eager norm, PyTorch's own kernel and the compiler's. The prediction
-# is the time needed to read `x` once and to write the same number of bytes.
-
-# %%
-for shape in ("(16384, 2048)", "(8192, 8192)"):
-    lines = {line["what"]: line for line in on_h200[f"norm {shape}"]["rows"]}
-    times = {way: line["measured"] / line["predicted"] for way, line in lines.items()}
-    assert times["eager"] > 5
-    assert max(times["compiled"], times["Triton, by hand"]) < 1.25
-    assert min(times["eager"], times["torch's rms_norm"]) > 1.3
-show.measured_on_gpu("kernels", "norm (16384", "norm (8192")
-
-# %% [markdown]
-# These dozen lines take at most a quarter longer than the bytes require. The same is true of the compiler's kernel, and both are faster than
-# PyTorch's own kernel. Eager takes more than five times as long as the bytes need, because each of its operators reads and writes a whole
-# matrix.
-
-# %% [markdown]
-# ## The allocator: waiting for memory
-#
-# There is one more wait, and it is not visible in the code. Each new tensor needs memory. Requesting it from the GPU's driver
-# (`cudaMalloc`) is slow, and returning it (`cudaFree`) waits until the queue is empty. So PyTorch keeps the memory that it once got, and
-# cuts new tensors from it. A block can be used again for anything that fits.
-#
-# Changing sizes defeat this. If every tensor is slightly larger than all tensors before it, no kept block fits, and PyTorch has to
-# request a new one each time. The next cell imitates this in ten lines, for a tensor that is created again in each step:
-
-
-# %%
-def reserved_bytes(sizes, expandable=False):
-    """Taken from the device after tensors of these sizes, one at a time."""
-    blocks = []
-    for size in sizes:
-        if any(block >= size for block in blocks):
-            continue  # it is cut from a free block
-        if expandable and blocks:
-            blocks = [size]  # the block grows at its end
-        else:
-            blocks.append(size)
-    return sum(blocks)
-
-
-# %%
-# %%guess fragments --unit times
-# About 300 batches of 8, each padded to its longest paragraph, come sorted from short
-# to long. How many times the memory of the largest batch's logits is reserved?
-...
-
-# %%
-all_lengths = sorted(min(length, ROOM) for length in of_all)
-bucket_sizes = [
-    4 * 8 * max(all_lengths[n : n + 8]) * 8_192 for n in range(0, len(of_all), 8)
-]
-once = max(bucket_sizes)
-grown = reserved_bytes(bucket_sizes)
-draw = torch.Generator().manual_seed(0)
-mixed = torch.randperm(len(bucket_sizes), generator=draw).tolist()
-shuffled = [bucket_sizes[n] for n in mixed]
-assert reserved_bytes(bucket_sizes, expandable=True) == once
-assert reserved_bytes([once] * 300) == once < reserved_bytes(shuffled) <= grown
-assert reserved_bytes(bucket_sizes[::-1]) == once  # the largest first
-print(
-    f"sorted: {grown / once:.0f} times, shuffled: {reserved_bytes(shuffled) / once:.1f}"
-)
-beside("fragments", calculated=grown / once)
-
-# %% [markdown]
-# This is fragmentation in its worst form. PyTorch rounds sizes, splits blocks, and returns cached ones before it fails, so in practice
-# the effect is smaller. You can recognize it when `torch.cuda.memory_reserved()` is far above `memory_allocated()`. There are three
-# remedies: the same shape for all batches (packing), the largest batch *first*, or `PYTORCH_ALLOC_CONF=expandable_segments:True`, which
-# is the flag `expandable` of our function.
-#
-# On a CPU, the C library's allocator is used, and the wait can be counted. For each tensor above 32 MiB, glibc requests new memory from
-# the operating system, and returns it as soon as the tensor is freed. The first access to each new page is a *page fault*: the program
-# stops until the page is available. Our plain loss did this with the logits of every step. The next cell counts the page faults of a
-# program that creates 48 MiB twenty times. `jemalloc` and `tcmalloc` replace the C library's allocator without any change to the program:
-
-# %%
-import ctypes.util
-import subprocess
-
-PROGRAM = """
-import resource, time, numpy
-begin, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
-for _ in range(20):
-    numpy.empty(48 * 2**20, dtype=numpy.uint8).fill(1)
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin
-print(faults, 1e3 * (time.perf_counter() - start))
-"""
-KEEP = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=1073741824"
-ways = {"as it is": {}, "glibc that keeps": {"GLIBC_TUNABLES": KEEP}}
-for name in ("jemalloc", "tcmalloc"):
-    if library := ctypes.util.find_library(name):
-        decay = "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"
-        ways[name] = {"LD_PRELOAD": library, "MALLOC_CONF": decay}
-faults, rows = {}, []
-for name, variables in ways.items():
-    environ = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0", **variables}
-    line = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
-    faults[name], took = (float(word) for word in done.stdout.split())
-    rows.append((name, f"{faults[name]:,.0f}", f"{took:.0f} ms"))
-if sys.platform == "linux" and faults["as it is"] > 100:
-    assert faults["glibc that keeps"] < 0.2 * faults["as it is"]
-Table(("allocator", "page faults", "twenty times 48 MiB"), rows)
-
-# %% [markdown]
-# ## Your loop, or a library's?
-#
-# A library's loop performs the same step, and much more: callbacks, logs, progress bars, checks. All this is Python's time, and meanwhile
-# Python hands nothing over to the GPU. How much does that cost? We use `TINY` itself, whose step is short, so that the rest becomes
-# visible. The next cells run 24 steps with your own loop, with Accelerate, with Lightning and with transformers' `Trainer`. All of them
-# read from the same stream, which records the time whenever a batch is requested.
-
-# %%
-# %%guess library_ms --unit ms
-# By how many milliseconds is a step of transformers' Trainer longer than a step of the
-# plain loop with the same model?
-...
-
-# %%
-
-STEPS = 24
-texts = TextBatches(seq_len=32, global_batch=4)
-
-
-class Stream(torch.utils.data.IterableDataset):
-    """Batches in order; `asked` has the time of each request."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __iter__(self):
-        for step in range(STEPS):
-            self.asked.append(time.perf_counter())
-            ((tokens, targets),) = texts.step(step)
-            yield {"tokens": tokens, "targets": targets}
-
-
-class WithLoss(nn.Module):
-    """What Trainer asks of a model: a dictionary that holds the loss."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.gpt = GPT(TINY)
-
-    def forward(self, tokens, targets):
-        return {"loss": self.gpt(tokens, targets)}
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-
-
-# %%
-def own_loop(model, stream):
-    model.to(device)
-    optimizer = adamw(model)
-    for batch in DataLoader(stream, batch_size=None):
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        model(**batch)["loss"].backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def accelerate_loop(model, stream):
-    accelerator = Accelerator()
-    loader = DataLoader(stream, batch_size=None)
-    parts = accelerator.prepare(model, adamw(model), loader)
-    model, optimizer, loader = parts
-    for batch in loader:
-        accelerator.backward(model(**batch)["loss"])
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-# %%
-with quietly():
-    import lightning
-    from accelerate import Accelerator
-    from transformers import PrinterCallback, Trainer, TrainingArguments
-
-
-# %%
-class Module(lightning.LightningModule):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def training_step(self, batch):
-        return self.model(**batch)["loss"]
-
-    def configure_optimizers(self):
-        return adamw(self.model)
-
-
-def lightning_loop(model, stream):
-    off = (
-        "logger",
-        "enable_checkpointing",
-        "enable_progress_bar",
-        "enable_model_summary",
-    )
-    options = {"max_steps": STEPS, "devices": 1, **dict.fromkeys(off, False)}
-    trainer = lightning.Trainer(**options)
-    trainer.fit(Module(model), DataLoader(stream, batch_size=None))
-
-
-# %%
-def trainer_loop(model, stream):
-    options = {"max_steps": STEPS, "learning_rate": 1e-3, "max_grad_norm": 0}
-    options |= {"lr_scheduler_type": "constant", "save_strategy": "no"}
-    options |= {"logging_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    arguments = TrainingArguments(str(folder / "trainer"), **options)
-    arguments._n_gpu = min(1, arguments.n_gpu)  # it would use all GPUs, see below
-    loader = DataLoader(stream, batch_size=None)
-    trainer = Trainer(
-        model, arguments, train_dataset=stream, optimizers=(adamw(model), None)
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.get_train_dataloader = lambda: trainer.accelerator.prepare(loader)
-    trainer.train()
-
-
-# %%
-loops = {"own": own_loop, "Accelerate": accelerate_loop}
-loops |= {"Lightning": lightning_loop, "Trainer": trainer_loop}
-step_ms, ends = dict.fromkeys(loops, math.inf), {}
-for name, loop in list(loops.items()) * 2:  # alternating; keep the fastest step of each
-    model, stream = WithLoss(), Stream()
-    with quietly():
-        loop(model, stream)
-    gaps = [b - a for a, b in pairwise(stream.asked)]
-    step_ms[name] = min(step_ms[name], 1e3 * min(gaps[4:]))
-    ends[name] = torch.cat(
-        [weight.detach().cpu().flatten() for weight in model.parameters()]
-    )
-    assert torch.allclose(ends[name], ends["own"], atol=1e-5), "the same training"
-assert max(step_ms.values()) < step_ms["own"] + 20  # loose: the machine may be busy
-rows = [
-    (name, f"{took:.2f} ms", f"{took - step_ms['own']:.2f} ms")
-    for name, took in step_ms.items()
-]
-Table(("loop", "a step", "longer than your own"), rows)
-
-# %%
-beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
-
-# %% [markdown]
-# All four end with the same weights. Would a GPU have to wait? The function of the first exercise can answer that. We distribute the
-# library's extra milliseconds over the kernels of the fixed step, so that each kernel takes that much longer to hand over.
-
-# %%
-count, rows = mended_handed.kernels, []
-for name in ("own", "Trainer"):
-    more = max(0.0, 1e3 * (step_ms[name] - step_ms["own"])) / count
-    idle_6, idle_50 = (
-        idle_share(LAUNCH + more, [kernel] * count, set()) for kernel in (6.0, 50.0)
-    )
-    rows.append((name, f"{LAUNCH + more:.1f} µs", f"{idle_6:.1%}", f"{idle_50:.1%}"))
-assert idle_50 < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
-Table(("loop", "to hand one over", "idle: kernels of 6 µs", "of 50 µs"), rows)
-
-# %% [markdown]
-# With kernels of 50 µs the library costs nothing, because Python is far ahead. With kernels of 6 µs Python was hardly ahead before, so
-# for every microsecond that a library adds to a launch, the GPU may have to wait. This was a loop without extras; callbacks, logs and
-# metrics add more. (The next lesson shows where Python's time goes, function by function.)
-#
-# We leave out one thing on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
-# threads wait for each other. PyTorch itself recommends `DistributedDataParallel` even on one node
-# (`22_ddp`; `23_ddp_limits` does a step of `DataParallel` by hand).
-#
 # ## Tomorrow's script
 #
 # This is the fixed loop without this workshop: packed rows of one shape, attention that depends on the device, a loss in chunks if
@@ -1686,9 +1228,6 @@ show.recorded_run("16_faster_step")
 # - Do not write to memory what you can compute again in the cache: attention in tiles, a loss in chunks, fused kernels. Predict from
 #   bytes.
 # - After each fix, look again: a part that was small may now be large.
-# - `torch.compile` costs seconds once and pays off with every call. Use one shape, no `.item()`, and one layer for all.
-# - Changing shapes cost memory in the allocator, and waits when it has to ask the driver for more.
-# - A library's loop adds some time of its own to every step. This matters when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
 #
@@ -1702,10 +1241,8 @@ show.recorded_run("16_faster_step")
 #   [arXiv:2410.10989](https://arxiv.org/abs/2410.10989): the fused linear cross-entropy.
 # - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021,
 #   [arXiv:2107.02027](https://arxiv.org/abs/2107.02027).
-# - P. Tillet, H. T. Kung, D. Cox, *Triton: An Intermediate Language and Compiler for Tiled Neural Network Computations*, MAPL 2019.
 # - E. Wijmans et al., *Cut Your Losses in Large-Vocabulary Language Models*, ICLR 2025,
 #   [arXiv:2411.09009](https://arxiv.org/abs/2411.09009) (from 24 GB to 1 MB, abstract); the three numbers to one decimal, there called
 #   MB, are in its [README](https://github.com/apple/ml-cross-entropy/blob/18e76ada05706ad9bc672804a35a940a07a21a13/README.md),
 #   "Benchmarking". Gemma 2's sizes: `Gemma2Config` of transformers.
-# - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, `torch.compile`, *CUDA semantics* ("Memory management"), *Performance
-#   Tuning Guide*, `DataParallel`. GNU C Library manual, *Malloc Tunable Parameters*.
+# - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, *Performance Tuning Guide*.

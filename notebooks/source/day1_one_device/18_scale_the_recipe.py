@@ -8,7 +8,7 @@
 # - **Model and text:** `TINY` on Python's reference manual, 16 to 256 wide and 2 to 16 layers deep, because the question is how models grow. Its
 #   heads have 8 dimensions here, so that the narrow models have several heads. The scaling law needs more text than the manual contains, and trains
 #   on the State of the Union addresses.
-# - **Links:** before this [17_profile_and_monitor](17_profile_and_monitor.ipynb), after it [21_collectives](../day2_data_parallel/21_collectives.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [17_profile_and_monitor](17_profile_and_monitor.ipynb), after it [19_compile_and_kernels](19_compile_and_kernels.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -1275,7 +1275,7 @@ show.recorded_run("18_scale_the_recipe")
 # - A law fitted to small runs predicts a larger one. You only know whether it does if you hold out a run. The cost needs no such fit: six FLOPs for
 #   each parameter and token, and the rate that the machine reaches.
 #
-# Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks send to each other.
+# Next: [19_compile_and_kernels](19_compile_and_kernels.ipynb), what the rest of a step costs.
 #
 # ## Sources
 #

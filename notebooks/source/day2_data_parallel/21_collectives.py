@@ -7,7 +7,7 @@
 #   figures comes from a cluster.
 # - **Model and text:** none. Ranks send each other plain numbers here, because the cost of a collective depends on how many numbers are
 #   sent and not on what they mean. From the next lesson on, the numbers are the gradients of `TINY`.
-# - **Links:** before this [18_scale_the_recipe](../day1_one_device/18_scale_the_recipe.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [19_compile_and_kernels](../day1_one_device/19_compile_and_kernels.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

@@ -1,0 +1,1 @@
+"""Exercise: the bytes that one kernel for several operators moves."""
