@@ -28,6 +28,7 @@ import torch
 
 from workshop import launch, show
 from workshop.facts.formats import FORMATS
+from workshop.facts.tabular import Table
 from workshop.exercises import beside
 
 folder = launch.Session.get().directory  # private; deleted when the kernel ends
@@ -184,17 +185,18 @@ sizes = [2.0**power for power in range(-30, 21)]
 errors = {name: [] for name in ("tf32", "bf16", "fp16", "e4m3", "e5m2")}
 for size in sizes:
     some = size * (1 + torch.rand(1_000, generator=generator))
-    for name, found in errors.items():
+    for name, by_size in errors.items():
         became = round_to(some, name)
         off = rounding_error(some, became).relative
-        found.append(off if became.isfinite().all() else math.nan)
+        by_size.append(off if became.isfinite().all() else math.nan)
 show.error_by_size(sizes, errors)
 
 # %% [markdown]
 # ## Compare
 #
 # Each line is flat where the format has all its digits: **the relative error does not depend on the size of the number**. That is the point
-# of floating point. On the left, a line climbs to 1 where the numbers are so small that they become zero (**underflow**). On the right, a
+# of floating point. (fp16 and tf32 have the same number of mantissa bits, so the flat part of fp16's line lies on tf32's.) On the left, a
+# line climbs to 1 where the numbers are so small that they become zero (**underflow**). On the right, a
 # line ends where numbers become infinite. E4M3 has no infinity, so its line climbs again instead: here everything too large becomes 448.
 # (Do not rely on that in a cast: some libraries give NaN for a number above 448. Clamp or scale first, as the test above did.)
 #
@@ -209,10 +211,10 @@ show.error_by_size(sizes, errors)
 
 # %%
 at_one = sizes.index(1.0)
-for name, found in errors.items():
-    bound = FORMATS[name].epsilon / 2
-    print(f"{name}: at most {bound:.4%}, root mean square {found[at_one]:.4%}")
-    assert 0.3 < found[at_one] / bound < 0.4
+for name, by_size in errors.items():
+    bound, square = FORMATS[name].epsilon / 2, by_size[at_one]
+    print(f"{name}: at most {bound:8.4%}, root mean square {square:7.4%}")
+    assert 0.3 < square / bound < 0.4
 expected = 100 / 16 / math.sqrt(7)
 beside("typical", predicted=expected, measured=100 * errors["e4m3"][at_one])
 
@@ -273,6 +275,9 @@ powers = rows.abs().amax(1, keepdim=True).log2().floor() - 8  # 2^8 < E4M3's 448
 codes = (rows / 2.0**powers).clamp(-448, 448).to(torch.float8_e4m3fn)
 decoded = (codes.float() * 2.0**powers).view_as(weights)
 assert torch.equal(decoded, encode_blocks(weights, "mxfp8").decode())
+off = rounding_error(weights, decoded).relative
+assert off == in_blocks["mxfp8"]
+print(f"MXFP8 by hand: off by {off:.2%}, the same numbers as in the table")
 
 # %% [markdown]
 # MXFP4 does the same with four bits. NVFP4 has smaller blocks and a finer scale, so it takes more bits and has a smaller error. NF4 is not
@@ -371,8 +376,9 @@ draw(3, 5, 0)
 # ### Exercise: which of them copy?
 #
 # A tensor is *contiguous* when its strides read the storage in order. `contiguous()` and `reshape` copy only if they must. `view` never
-# copies: where a copy would be needed, it raises an error. A copy costs time, and it takes memory that does not appear in any formula about
-# the model.
+# copies: where a copy would be needed, it raises an error. `rearrange` comes from einops, which you will meet below: it names the dims of x
+# r and c, and joins them in the order (c r), in which r changes fastest. A copy costs time, and it takes memory that does not appear in any
+# formula about the model.
 
 
 # %%
@@ -399,14 +405,20 @@ def which_copy() -> dict[str, bool]:
 # %% tags=["nbval-check-output"]
 from einops import rearrange, reduce, repeat
 
-for expression, said in which_copy().items():
+rows = []
+for expression, answer in which_copy().items():
     made = eval(expression)
     copied = made.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
-    verb = "copies" if copied else "views"
-    print(f"{verb:<7} strides {made.stride()!s:<8} {expression}")
-    assert copied == said
+    shape, strides = str(tuple(made.shape)), str(made.stride())
+    rows.append((expression, "copies" if copied else "reads x", shape, strides))
+    assert copied == answer
+assert torch.equal(torch.as_strided(x, (2, 4), (8, 1)), x[[0, 2]])
+Table(("expression", "the result", "shape", "strides"), rows)
 
 # %% [markdown]
+# Two lines may surprise you. `expand` has a stride of 0: each of its five rows reads the same four numbers. And `x[[0, 2]]` copies, although
+# strides of (8, 1) would describe it: torch copies whatever you pick with a list of indices, because most lists have no such strides.
+#
 # Where no choice of strides can describe the result, `view` raises an error:
 
 # %% tags=["nbval-check-output"]
@@ -419,8 +431,8 @@ except RuntimeError as error:
 # ### A copy to another device
 #
 # A view shares its storage, and a storage lies on one **device**. So `.to(device)` copies whenever the device is a different one, and
-# returns the tensor itself when the device is the same. The tensors in one operation must all lie on the same device. That is why the code
-# of this workshop passes `device=device` when it creates a tensor, instead of moving the tensor afterwards.
+# returns the tensor itself when the device is the same. The tensors in one operation must lie on the same device. (A tensor
+# without dims, which is a single number, may stay on the CPU.) So create a tensor where you need it, with `device=device`, and nothing has to be copied.
 
 # %% tags=["nbval-check-output"]
 elsewhere = torch.empty(3, 4, device="meta")  # a device that keeps shapes but no data
@@ -447,6 +459,7 @@ hidden = torch.randn(2, 5, 12, generator=generator)
 split = "batch position (head width) -> batch head position width"
 heads = rearrange(hidden, split, head=3)
 assert torch.equal(heads, hidden.view(2, 5, 3, 4).transpose(1, 2))
+assert heads.untyped_storage().data_ptr() == hidden.untyped_storage().data_ptr()
 print("rearrange", tuple(hidden.shape), "->", tuple(heads.shape), heads.stride())
 
 mean = reduce(heads, "batch head position width -> batch head width", "mean")
@@ -474,8 +487,10 @@ for name, attended in (("by hand", by_hand), ("fused", fused)):
     joined = rearrange(attended, join)
     assert torch.equal(joined, attended.transpose(1, 2).flatten(2))
     before, after = attended.untyped_storage(), joined.untyped_storage()
-    verb = "is a view" if before.data_ptr() == after.data_ptr() else "copies"
+    copied = before.data_ptr() != after.data_ptr()
+    verb = "copies" if copied else "is a view"
     print(f"{name:<8} strides {attended.stride()!s:<15} joining the heads {verb}")
+    assert copied == (name == "by hand")
 
 # %% [markdown]
 # The fused kernel writes position after position, so the joined heads are already in order, and the next layer can read them without a
@@ -496,6 +511,7 @@ from workshop.facts import catalogue
 BITS = {"fp32": 32, "bf16": 16, "mxfp8": 8.25, "nvfp4": 4.5}
 h100_gb = catalogue.device("H100").memory_bytes / 1e9
 print(f"an H100 lets a program have {h100_gb:.1f} GB")
+print("bytes of the weights, and how many H100s hold them:")
 print(f"{'':<16}" + "".join(f"{name:>16}" for name in BITS))
 for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
     model = catalogue.model(model_name)
@@ -578,8 +594,8 @@ show.recorded_run("11_numbers_and_tensors")
 # - 0.3952 becomes 0.395264 (fp16), 0.394531 (bf16), 0.40625 (E4M3), 0.375 (E5M2).
 # - With few bits, numbers share scales: one scale for a block of 16 to 64 numbers.
 # - Ties go to the even neighbor.
-# - A tensor is bytes (its storage) and a rule to read them: format, offset, strides. An operation is free if a new rule can express its
-#   result, and copies otherwise. A change of device copies too.
+# - A tensor is bytes (its storage) and a rule to read them: format, offset, strides. An operation can be free only if a new rule can
+#   express its result: it copies if none can, and sometimes even if one can. A change of device copies too.
 #
 # Next: [12_flops_and_mfu](12_flops_and_mfu.ipynb), what a step costs. Number formats come back in `14_mixed_precision`.
 #
