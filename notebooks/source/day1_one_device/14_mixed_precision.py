@@ -11,8 +11,8 @@
 #
 # ## Question
 #
-# Matrix units multiply 16-bit numbers many times faster than 32-bit ones, and 16 bits take half the bytes. So why not simply train in 16
-# bits? The reason is that something is lost on the way. What is lost, where is it lost, and how do you get it back?
+# A GPU multiplies matrices of 16-bit numbers many times faster than matrices of 32-bit numbers, and 16 bits take half the bytes. So why not
+# simply train in 16 bits? The reason is that something is lost on the way. What is lost, where is it lost, and how do you get it back?
 
 # %%
 # %load_ext workshop
@@ -25,6 +25,7 @@ import torch
 
 from workshop import launch, show
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 
@@ -53,18 +54,19 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     after[dtype] = weight.item()
     print(f"{dtype!s:<15} {weight.item():.4f}")
 assert after[torch.bfloat16] == 1
-assert abs(after[torch.float16] - 2) > 0.02
+assert after[torch.float16] == 1 + 1_000 * torch.finfo(torch.float16).eps
 
 # %%
 beside("weight", predicted=1, measured=after[torch.bfloat16])
 
 # %% [markdown]
 # In bf16 the weight has not moved at all. Half a step between two numbers is 0.0039 there, and each update is smaller than that, so it is
-# rounded away. In fp16 the weight moved, but not by the right amount.
+# rounded away. In fp16 a step is 0.00098, so each update was rounded to one step, and a thousand of them are 0.9766.
 #
 # How small may an update be? With $m$ mantissa bits, the next number after 1 is $1 + 2^{-m}$, and an update of half that step is rounded
-# away. So an update is lost if the weight is $2^{m+1}$ times as large. For fp16 this factor is 2,048, the number that Micikevicius et al.
-# report (2018, section 3.1). The next cell halves an update until the weight no longer moves:
+# away. So an update is lost if the weight is $2^{m+1}$ times as large. (This holds for a weight that is a power of two. Just below the next
+# one the steps are still as small, so there an update survives until the weight is twice that many times as large.) For fp16, $2^{m+1}$ is
+# 2,048, the number that Micikevicius et al. report (2018, section 3.1). The next cell halves an update until the weight no longer moves:
 
 # %% tags=["nbval-check-output"]
 lost_from = {}
@@ -74,8 +76,8 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
         times_smaller *= 2
     predicted = 2 / torch.finfo(dtype).eps  # eps is the step at 1, so 2^-m
     lost_from[dtype] = times_smaller
-    found = f"lost at 1/{times_smaller:,} of the weight"
-    print(f"{dtype!s:<15} {found}, predicted 1/{predicted:,.0f}")
+    at = f"lost at 1/{times_smaller:,} of the weight"
+    print(f"{dtype!s:<15} {at}, predicted 1/{predicted:,.0f}")
     assert times_smaller == predicted
 assert lost_from[torch.float16] == 2_048, "the paper's number"
 
@@ -187,14 +189,14 @@ def gradients(dtype, scale=1.0):
 
 exact = gradients(torch.float32)
 used = exact != 0  # bytes that are not in the batch have no gradient
-found = {
+in_format = {
     "fp32": exact,
     "fp16": gradients(torch.float16),
     "fp16, S = 2^16": gradients(torch.float16, 2.0**16),
     "bf16": gradients(torch.bfloat16),
 }
 lost = {}
-for name, vector in found.items():
+for name, vector in in_format.items():
     lost[name] = (vector[used] == 0).float().mean().item()
     print(f"{name:<15} {lost[name]:6.1%} of the gradients became zero")
 assert lost["fp16"] > 0.2
@@ -205,7 +207,7 @@ from workshop.precision.mixed import sizes_by_power
 
 LOWEST, HIGHEST = -42, -10  # powers of two to look at
 drawn = {}
-for name, vector in found.items():
+for name, vector in in_format.items():
     drawn[name] = sizes_by_power([vector], LOWEST, HIGHEST)
 show.gradient_sizes(drawn, LOWEST, lost, {"fp16's smallest": -24})
 
@@ -222,24 +224,28 @@ beside("lost", predicted=100 * share, measured=100 * lost["fp16"])
 #
 # One thing looks like a mistake: above $2^{-20}$, fp16 has *more* gradients than fp32. Here is the reason. For one token, the gradients of
 # the head's 256 outputs (the *logits*) add up to zero. The gradient of the correct byte is negative. The gradients of the other 255 bytes
-# are positive and small, and their sum is just as large. So the next cell looks at two things. The first is the head's gradient summed over
-# the vocabulary, which should be nearly zero. The second is how many gradients of the query matrices are not zero:
+# are positive and small, and their sum is just as large. So the next cell compares the norm of the head's gradient with the norm of its sum
+# over the vocabulary, which should be nearly zero. It also counts the gradients above $2^{-20}$, and those of the query matrices that are
+# not zero:
 
 # %%
 names = [name for name, _ in model.named_parameters()]
 lengths = [parameter.numel() for parameter in model.parameters()]
+rows, large = [], {}
 for how in ("fp32", "fp16"):
-    parts = dict(zip(names, found[how].split(lengths), strict=True))
+    parts = dict(zip(names, in_format[how].split(lengths), strict=True))
     head = parts["lm_head.weight"].view(TINY.vocab_size, -1)
     queries = torch.cat([part for name, part in parts.items() if "q_proj" in name])
     alive = (queries != 0).float().mean()
     size, summed = head.norm(), head.sum(0).norm()
-    print(f"{how}: head {size:.1e}, summed {summed:.1e}; queries {alive:.0%} not zero")
+    large[how] = (in_format[how].abs() > 2.0**-20).sum().item()
+    counts = f"{large[how]:,}", f"{alive:.0%}"
+    rows.append((how, f"{size:.1e}", f"{summed:.1e}", *counts))
     assert alive > 0.9 if how == "fp32" else alive < 0.5
     assert (summed < 0.01 * size) == (how == "fp32")
-large = {how: (found[how].abs() > 2.0**-20).sum().item() for how in ("fp32", "fp16")}
-print(f"gradients above 2^-20: fp32 {large['fp32']:,}, fp16 {large['fp16']:,}")
 assert large["fp16"] > large["fp32"]
+columns = "head's norm", "norm of its sum", "above 2^-20", "queries', not zero"
+Table(("format", *columns), rows, "The gradients in two formats")
 
 # %% [markdown]
 # In fp16 the many small gradients have vanished, but the large negative one has not, so nothing cancels it. The sum is larger than it
@@ -280,7 +286,7 @@ backward = [shares(gradients(torch.float16, 2.0**power)[used]) for power in POWE
 from workshop.jupyter.explorer import Control, explore
 from workshop.show.style import Picture, new_figure
 
-COLOURS = {"become zero": "#0072B2", "become infinite": "#D55E00"}
+COLOURS = {"become zero": "#0072B2", "become infinite or NaN": "#D55E00"}
 
 
 def draw(power):
@@ -468,8 +474,9 @@ print("by hand and GradScaler: the same scale in every step, the same losses")
 # three seeds for the data, to see whether the result is more than luck.
 
 # %%
-# %%guess recipe --choices fp16-alone,fp16-scaled,bf16
-# Which recipe ends farthest from fp32?
+# %%guess alone --choices nan,stays,slower
+# In fp16 without a scale, most gradients of this model become zero. What does its loss
+# do in twelve steps: become NaN, stay where it began, or fall more slowly than in fp32?
 ...
 
 # %%
@@ -486,17 +493,15 @@ for seed in range(3):
     for name, (dtype, make) in recipes.items():
         losses, _ = train(STEPS, dtype, make and make(device.type))
         curves[name].append(losses)
-distance = {}
+rows = []
 for name, runs in curves.items():
     pairs = zip(runs, curves["fp32"], strict=True)
-    off = [abs(run[-1] - reference[-1]) for run, reference in pairs]
-    distance[name] = max(off)
-    ends = ", ".join(f"{run[-1]:.3f}" for run in runs)
-    print(f"{name:<12} last losses {ends}   at most {max(off):.3f} from fp32")
-    if name == "fp16-alone":
-        assert min(off) > 0.1
-    else:
-        assert max(off) < 0.05
+    off = [run[-1] - reference[-1] for run, reference in pairs]
+    farthest = max(off, key=abs)
+    rows.append((name, *(f"{run[-1]:.3f}" for run in runs), f"{farthest:+.3f}"))
+    assert min(off) > 0.1 if name == "fp16-alone" else abs(farthest) < 0.05
+seeds = [f"seed {seed}" for seed in range(3)]
+Table(("recipe", *seeds, "farthest from fp32"), rows, "The last loss")
 
 # %%
 figure, axis = new_figure(6.6, 3.0)
@@ -506,12 +511,18 @@ for name, look in looks.items():
     axis.plot(range(1, STEPS + 1), mean, look, label=name, linewidth=2)
 axis.set(xlabel="step", ylabel="loss, mean of three seeds")
 figure.legend(loc="outside upper center", ncols=4, frameon=False)
-Picture(figure, "losses of four recipes")
+means = {name: sum(run[-1] for run in runs) / 3 for name, runs in curves.items()}
+ends = ", ".join(f"{name} {loss:.2f}" for name, loss in means.items())
+Picture(figure, f"losses of four recipes, after the last step: {ends}")
 
 # %%
-beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get))
+first, *_, last = torch.tensor(curves["fp16-alone"]).mean(0).tolist()
+does = "nan" if math.isnan(last) else "slower" if last < first - 0.1 else "stays"
+beside("alone", measured=does)
 
 # %% [markdown]
+# Three of the four lines lie on top of each other.
+#
 # - **fp16 alone** falls behind. In the fp16 model above, practically all gradients of the queries were zero, and a weight whose gradient is zero
 #   learns nothing; autocast sends its gradients through fp16 as well. In addition, the gradients of the logits no longer cancel, as you saw above, so
 #   they push the head to one side. Adam cannot repair either of these.
@@ -526,7 +537,11 @@ beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get
 # weight moves only if the learning rate is larger than half of that. We can therefore predict how many weights move, before any training. (Weights
 # whose gradient is exactly zero are not counted.)
 #
-# **Predict:** a usual learning rate for finetuning is 0.00001. What share of the weights moves?
+# %%
+# %%guess moves --unit %
+# A usual learning rate for finetuning is 0.00001. Nearly all weights of this model were
+# drawn with a mean of 0 and a standard deviation of 0.02. In bf16, what share moves?
+...
 
 
 # %%
@@ -545,14 +560,20 @@ def moved(rate, dtype):
     return [share.float().mean().item() for share in shares]
 
 
-print("learning rate   fp32 weights   bf16 weights   predicted for bf16")
+rows = []
 for rate in (1e-3, 1e-4, 1e-5):
-    exact, _ = moved(rate, torch.float32)
+    all_move, _ = moved(rate, torch.float32)
     share, predicted = moved(rate, torch.bfloat16)
-    print(f"{rate:<13} {exact:>14.1%} {share:>14.1%} {predicted:>20.1%}")
-    assert exact > 0.999
+    shares = (f"{part:.1%}" for part in (all_move, share, predicted))
+    rows.append((f"{rate:.5f}".rstrip("0"), *shares))
+    assert all_move > 0.999
     assert abs(share - predicted) < 0.01
 assert share < 0.2, "at the smallest rate"
+head = "learning rate", "fp32 weights", "bf16 weights", "predicted for bf16"
+Table(head, rows, "Weights that move")
+
+# %%
+beside("moves", predicted=100 * predicted, measured=100 * share)
 
 # %% [markdown]
 # In fp32 all weights move. In bf16 with the smallest learning rate, more than four in five stand still. Nothing keeps what was rounded away, so
@@ -561,6 +582,15 @@ assert share < 0.2, "at the smallest rate"
 #
 # ## Does it save memory?
 #
+# In fp32, training with Adam takes 16 bytes a parameter at the end of backward: 4 for the weight, 4 for its gradient, and 8 for its two moments.
+
+# %%
+# %%guess a_parameter --unit B
+# In fp32 it is 16 bytes a parameter. What is it under autocast to bf16, also at the
+# end of backward?
+...
+
+# %% [markdown]
 # We count the bytes a parameter with Adam. With separate master weights they are 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With
 # autocast they are 4 + 4 + 8. Autocast also holds a 16-bit copy of each matrix, 2 bytes more, from forward until backward has used it. At
 # the end of forward there are no gradients yet, so we expect 4 + 8 + 2 = 14. At the end of backward the copies are gone, so we expect 4 + 4 +
@@ -599,6 +629,7 @@ for name, dtype in {"fp32": None, "autocast to bf16": torch.bfloat16}.items():
     assert abs(backward - 16) < 0.2
     assert 11.9 < forward < (12.3 if dtype is None else 14.3)
 assert forward > 13, "4 + 8, and the casts"
+beside("a_parameter", predicted=16, measured=backward)
 
 # %% [markdown]
 # So mixed precision saves no state at all. What about **activations**? `saved_tensors_hooks` calls a function for each tensor that forward
@@ -642,8 +673,6 @@ assert 0.55 < share < 0.8
 
 # %%
 import time
-
-from workshop.facts.tabular import Table
 
 size = 256 if device.type == "cpu" else 8_192
 
