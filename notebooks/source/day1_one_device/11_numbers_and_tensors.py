@@ -196,9 +196,9 @@ show.error_by_size(sizes, errors)
 #
 # Each line is flat where the format has all its digits: **the relative error does not depend on the size of the number**. That is the point
 # of floating point. (fp16 and tf32 have the same number of mantissa bits, so the flat part of fp16's line lies on tf32's.) On the left, a
-# line climbs to 1 where the numbers are so small that they become zero (**underflow**). On the right, a
-# line ends where numbers become infinite. E4M3 has no infinity, so its line climbs again instead: here everything too large becomes 448.
-# (Do not rely on that in a cast: some libraries give NaN for a number above 448. Clamp or scale first, as the test above did.)
+# line climbs to 1 where the numbers are so small that they become zero (**underflow**). On the right, a line ends where numbers become
+# infinite. E4M3 has no infinity, so its line climbs again instead: here everything too large becomes 448. (Do not rely on that in a cast:
+# some libraries give NaN for a number above 448. Clamp or scale first, as the test above did.)
 #
 # How high should the flat part be? A mantissa of $m$ bits puts $2^m$ values between two powers of two. So rounding is off by at most half a
 # step, which is $2^{-m-1}$ of the number.
