@@ -22,6 +22,7 @@ import numpy as np
 from workshop import launch, show
 from workshop.exercises import beside
 from workshop.facts.tabular import Table
+from workshop.facts.units import format_bytes, format_seconds
 
 folder = launch.Session.get().directory  # private; deleted when the kernel ends
 
@@ -38,6 +39,9 @@ folder = launch.Session.get().directory  # private; deleted when the kernel ends
 # - **All-gather**: each rank contributes one piece, and all ranks get all the pieces.
 # - **Reduce-scatter**: each rank contributes a full list, and gets the sum of one piece of it.
 # - **All-to-all**: every rank holds one piece for every rank, and sends each piece to the rank it is meant for.
+#
+# You will also meet `dist.barrier()`. It carries no numbers: no rank leaves it before all have arrived. Below, it lets all ranks begin at
+# the same time before we start a clock.
 
 # %%
 # %%guess two_make_one --choices gather+reduce,reduce_scatter+all_gather,broadcast+reduce
@@ -107,8 +111,8 @@ assert all(called[rank].all_reduce == total for rank in range(4))
 sums = [float(called[rank].reduce_scatter[0]) for rank in range(4)]
 assert sums == list(sum(four.values()))
 assert all(list(called[rank].both) == sums for rank in range(4)), "everybody has all"
-print("the sum that all_reduce gave everybody:", total.tolist())
-print("reduce_scatter gave each rank one of:", sum(four.values()).tolist())
+print(f"all_reduce gave every rank the sum: {total[0]:.0f}")
+print("reduce_scatter gave each rank one of:", ", ".join(f"{s:.0f}" for s in sums))
 
 # %%
 beside("two_make_one", measured="reduce_scatter+all_gather")
@@ -140,7 +144,7 @@ report(total=total)
 
 # %% tags=["nbval-check-output"]
 totals = [float(grouped[rank].total[0]) for rank in range(4)]
-print("sums within pairs:", totals)
+print("sums within pairs:", ", ".join(f"{total:.0f}" for total in totals))
 assert totals == [30.0, 30.0, 70.0, 70.0]
 
 # %% [markdown]
@@ -189,8 +193,9 @@ report(complete=complete)
 
 # %%
 for rank in range(4):
-    print(f"rank {rank} has the full sum of chunk {half[rank].complete}")
-    assert (rank + 1) % 4 in half[rank].complete
+    (chunk,) = half[rank].complete
+    print(f"rank {rank} has the full sum of chunk {chunk}")
+    assert chunk == (rank + 1) % 4
 
 # %% [markdown]
 # ### Exercise: the ring, by you
@@ -288,8 +293,7 @@ predicted = ring_bytes(case.tensor_bytes, 4)
 print(f"4 ranks: predicted {predicted:,.0f} bytes, your ring sent {case.sent:,} bytes")
 assert case.sent == predicted
 assert ring_bytes(14e9, 1_024) < 1.999 * 14e9
-print(f"1,024 ranks: {2 * (1_024 - 1):,} steps in a ring,", end=" ")
-print(f"about {2 * np.log2(1_024):.0f} in a tree")
+print(f"1,024 ranks: {2 * (1_024 - 1):,} steps")
 
 # %%
 beside("sent_by_1024", calculated=ring_bytes(14e9, 1_024) / 1e9)
@@ -300,8 +304,8 @@ beside("sent_by_1024", calculated=ring_bytes(14e9, 1_024) / 1e9)
 # With 4 ranks that is 1.5 times the tensor; with 1,024 ranks, 1.998 times. **The traffic of a rank hardly grows with the number of
 # ranks.** This is why data parallelism scales as far as it does.
 #
-# The number of *steps* does grow: a ring makes 2 (N - 1) of them, and each has a fixed cost. In a *tree*, sums go up to a root and come
-# down again in about $2 \log_2 N$ steps, so for short messages a tree is faster.
+# The number of *steps* does grow: a ring makes 2 (N - 1) of them, and each has a fixed cost. Further down we measure this cost, and
+# ask when it makes the ring the wrong choice.
 #
 # ## What if one rank does not come?
 #
@@ -342,21 +346,22 @@ else:
 #
 # Here $\alpha$ is the fixed cost of sending a message, however short, and $\beta$ is the rate of the link in bytes per second (Hockney,
 # 1994). These two numbers describe a link. We measure them on this machine with a ping-pong: one rank sends a message to the other, gets
-# it back, and we halve the time. We take the fastest of several tries, because noise can only make a try slower.
+# it back, and we halve the time. A try is over when its slower rank is done, so in each try the slower rank counts. Of all tries we take
+# the fastest, because noise can only make a try slower.
 #
 # In a ring, every rank sends *and* receives at the same time, and then adds. A ping-pong does neither, so we also time these two parts:
 # an **exchange**, in which half a message travels in each direction at once, and the addition of one half to the other. Last come the two
 # times that we want to predict: the library's all-reduce, and the ring that you wrote.
 
 # %%
-# %%ranks -n 2 --into clocked
+# %%ranks -n 2
 import time
 
 from workshop import report
 
 
 def fastest(call, tries):
-    """Seconds of the fastest try, ranks lined up before each."""
+    """Seconds of the fastest try; in each, the slowest rank counts."""
     seconds = []
     for _ in range(tries):
         dist.barrier()
@@ -365,7 +370,9 @@ def fastest(call, tries):
         if device.type != "cpu":  # the call has returned; the GPU may still be busy
             torch.accelerator.synchronize()
         seconds.append(time.perf_counter() - start)
-    return min(seconds)
+    slowest = torch.tensor(seconds, device=device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)  # of the ranks, for each try
+    return slowest.min().item()
 
 
 def ping_pong():
@@ -463,22 +470,22 @@ show.message_curve(sizes, points, lines)
 # %%
 each, rows = (by_ping_pong, by_exchange, library, yours), []
 for place in range(0, len(sizes), 3):
-    times = [f"{1e3 * curve[place]:.2f}" for curve in each]
-    rows.append((f"{sizes[place] / 1024:,.0f} KiB", *times))
-head = ("milliseconds", "predicted from ping-pong", "predicted from exchanges")
-display(Table((*head, "the library", "your ring"), rows))
+    times = [f"{1e3 * curve[place]:.2f} ms" for curve in each]
+    rows.append((format_bytes(sizes[place]), *times))
+head = ("message", "from ping-pong", "from exchanges", "the library", "your ring")
+display(Table(head, rows, "One all-reduce: two predictions, two measurements"))
 
 
-def times_as_long(found, told):
+def times_as_long(measured, predicted):
     """The geometric mean over all sizes."""
-    return np.exp(np.log(found / told).mean())
+    return np.exp(np.log(measured / predicted).mean())
 
 
 most = 4 if clocked[0].on_cpu else 10  # loose: other programs may run
-for name, found in points.items():
-    by_one, by_both = (times_as_long(found, p) for p in (by_ping_pong, by_exchange))
-    print(f"{name} takes {by_one:.1f} times the first, {by_both:.1f} times the second")
-    assert 1 / most < by_both < most
+for name, measured in points.items():
+    first, second = (times_as_long(measured, p) for p in (by_ping_pong, by_exchange))
+    print(f"{name} takes {first:.1f} times the first, {second:.1f} times the second")
+    assert 1 / most < second < most
 assert np.corrcoef(np.log(library), np.log(by_exchange))[0, 1] > 0.8, "the shape"
 assert clocked[0].added[-1] < clocked[0].exchanged[-1]
 beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
@@ -487,11 +494,83 @@ beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 # Both predictions have the right shape: flat while $\alpha$ dominates, and rising in proportion to the size once $\beta$ does. In the second
 # prediction, the addition is the smaller part.
 #
-# In the run on this page, the prediction from the ping-pong is too low for large messages. The one from exchanges is higher, and comes
-# closer there, although it can still be off by nearly a factor of two. (The times of another machine may compare differently.) The ping-pong
-# leaves out what it costs to send and receive **at the same time**. A real network link has separate wires for each direction. Between two processes on a CPU there are
-# no wires: in both directions a message is a copy in memory, and the same few cores make all the copies. On GPUs the two predictions may
-# differ less. So measure a link in the way you will use it.
+# In the run on this page, the prediction from the ping-pong is far too low for large messages. The one from exchanges is higher, and comes
+# much closer there. (Another run or another machine may compare differently.) The ping-pong leaves out what it costs to send and receive
+# **at the same time**. A real network link has separate wires for each direction. Between two processes on a CPU there are no wires: in both
+# directions a message is a copy in memory, and the same few cores make all the copies. On GPUs the two predictions may differ less. So
+# measure a link in the way you will use it.
+#
+# ## A ring or a tree?
+#
+# A ring has 2 (N - 1) steps, and each of them costs an $\alpha$. In a **tree**, every second rank sends its whole tensor to a partner, who
+# adds it. Then every second one of the partners does the same, until one rank has the full sum, and the sum comes back down in the same
+# way. That takes only $2 \log_2 N$ steps, but in each of them the whole tensor travels, and not an Nth of it:
+#
+# $$t_{\text{tree}} = 2 \log_2 N \left(\alpha + \frac{n}{\beta}\right)$$
+
+# %%
+# %%guess tree_up_to --unit MiB
+# 1,024 ranks, an alpha of 10 microseconds, and links of 50 GB/s: up to which message
+# size is the tree faster than the ring? (Set the two formulas equal.)
+...
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, new_figure
+
+LINK = 50e9  # bytes per second: a network adapter of 400 Gbit/s
+
+
+def ring_seconds(num_bytes, ranks, alpha):
+    return 2 * (ranks - 1) * (alpha + num_bytes / ranks / LINK)
+
+
+def tree_seconds(num_bytes, ranks, alpha):
+    return 2 * np.log2(ranks) * (alpha + num_bytes / LINK)
+
+
+def tree_up_to(ranks, alpha=10e-6):
+    """The bytes for which ring and tree take equally long."""
+    steps_saved = 2 * (ranks - 1) - 2 * np.log2(ranks)
+    more_bytes = 2 * np.log2(ranks) - 2 * (ranks - 1) / ranks  # in tensors
+    return steps_saved * alpha * LINK / more_bytes
+
+
+# %%
+def draw(ranks, alpha_us):
+    """Both algorithms over the message size, and the size at which they change places."""
+    figure, axis = new_figure(6.4, 3.0)
+    messages, alpha = 2.0 ** np.arange(10, 35), alpha_us * 1e-6
+    axis.loglog(messages, ring_seconds(messages, ranks, alpha), label="ring")
+    axis.loglog(messages, tree_seconds(messages, ranks, alpha), "--", label="tree")
+    equal = tree_up_to(ranks, alpha)
+    axis.axvline(equal, color="gray", linestyle=":", label="equally long")
+    axis.set(xlabel="message (bytes)", ylabel="seconds")
+    words = f"{ranks:,} ranks, alpha {alpha_us} us: a tree up to {format_bytes(equal)}"
+    axis.set_title(words, fontsize=9)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    return Picture(figure, words)
+
+
+moves = [Control("ranks", 1_024, (4, 16, 64, 256, 1_024))]
+explore(draw, [*moves, Control("alpha_us", 10, (1, 10, 100))])
+
+# %%
+crossing = {ranks: tree_up_to(ranks) for ranks in (4, 64, 1_024)}
+for ranks, size in crossing.items():
+    same = (ring_seconds(size, ranks, 10e-6), tree_seconds(size, ranks, 10e-6))
+    assert np.isclose(*same), "here they change places"
+    assert ring_seconds(size / 2, ranks, 10e-6) > tree_seconds(size / 2, ranks, 10e-6)
+assert crossing[4] < 2**20 < crossing[64] < 25 * 2**20 < crossing[1_024]
+assert np.isclose(tree_up_to(64, 1e-4), 10 * crossing[64]), "in proportion to alpha"
+rows = [(f"{ranks:,}", format_bytes(size)) for ranks, size in crossing.items()]
+display(Table(("ranks", "a tree is faster up to"), rows))
+beside("tree_up_to", calculated=crossing[1_024] / 2**20)
+
+# %% [markdown]
+# The more ranks there are, the longer the messages for which the tree is faster: less than a MiB among 4 ranks, but more than 50 MiB
+# among 1,024. The limit also grows in proportion to $\alpha$. This is why NCCL has both, and chooses. (Ours is the plainest tree. With two
+# trees at the same time, through which the message travels in pieces, all links are used at nearly their full rate: Sanders et al., 2009.)
 #
 # ## The same curve on a cluster
 #
@@ -515,11 +594,13 @@ for row in published_table("allreduce_busbw_by_payload"):
     curves.setdefault(row["device"], {})[payload] = seconds
     num_ranks[row["device"]] = ranks
 on_b200 = curves["32 x B200 (four nodes)"]
-algbw = {2**20: 6.44, 2**25: 73.76, 2**30: 188.90, 2**34: 194.43}  # published
+algbw, rows = {2**20: 6.44, 2**25: 73.76, 2**30: 188.90, 2**34: 194.43}, []
 for payload, published in algbw.items():
     ours = payload / on_b200[payload] / 1e9
-    print(f"{payload / 2**20:>6,.0f} MiB: {ours:>6.2f} GB/s, published {published:.2f}")
+    rates = (f"{ours:.2f} GB/s", f"{published:.2f} GB/s")
+    rows.append((f"{payload / 2**20:,.0f} MiB", *rates))
     assert abs(ours - published) < 0.006  # the table has two decimals
+Table(("message", "by ring_bytes", "published algbw"), rows)
 
 # %% [markdown]
 # All four agree to a hundredth, which is the precision of the table. So your function is the formula that they used. (They did not count
@@ -528,24 +609,23 @@ for payload, published in algbw.items():
 # Now apply **your** `fit` to all sizes:
 
 # %%
-points, lines = {}, {}
+points, lines, rows = {}, {}, []
 for device, curve in curves.items():
     payloads, seconds = np.array(list(curve)), np.array(list(curve.values()))
     points[device] = seconds
     start, rate = lines[f"your fit, {device}"] = fit(payloads, seconds)
     wire = ring_bytes(1, num_ranks[device])  # bytes on the wire per byte of the tensor
     top = max(wire * payloads / seconds) / 1e9
-    print(device)
-    print(f"    alpha {start * 1e6:.0f} us, knee at {start * rate / 2**20:.1f} MiB")
-    print(f"    beta {rate / 1e9:.0f} GB/s of tensor,", end=" ")
-    print(f"{wire * rate / 1e9:.0f} GB/s on the wire (fastest size: {top:.0f})")
+    rates = [f"{r:.0f} GB/s" for r in (rate / 1e9, wire * rate / 1e9, top)]
     ratio = (start + payloads / rate) / seconds
-    print(
-        f"    the fit is {ratio.min():.2f} to {ratio.max():.2f} times the measurement"
-    )
+    within = f"{ratio.min():.2f} to {ratio.max():.2f}"
+    knee = f"{start * rate / 2**20:.1f} MiB"
+    rows.append((device, f"{start * 1e6:.0f} µs", knee, *rates, within))
     assert 0.45 < ratio.min() < ratio.max() < 1.5
     assert 2**21 <= payloads[ratio.argmin()] <= 2**24
-
+head = ("", "alpha", "knee", "beta, of the tensor", "beta, on the wire")
+head += ("fastest size, on the wire", "fit / measured")
+display(Table(head, rows))
 show.message_curve(payloads, points, lines)
 
 # %% [markdown]
@@ -562,7 +642,8 @@ show.message_curve(payloads, points, lines)
 # fewer bytes than `ring_bytes` counts.
 #
 # If you send many small gradients one at a time, you pay $\alpha$ for each of them and never reach the full rate of the link. So DDP
-# packs gradients into buckets of 25 MiB. You now know why it uses 25 and not 0.25.
+# packs gradients into buckets of 25 MiB. You now know why it uses 25 and not 0.25. (Why it does not use 2,500 is a question of the next
+# lesson.)
 
 # %% [markdown]
 # ## Who carries it?
@@ -570,7 +651,7 @@ show.message_curve(payloads, points, lines)
 # | | gloo | NCCL | MPI |
 # |---|---|---|---|
 # | made for | CPUs, and as a fallback | NVIDIA GPUs (RCCL: the same for AMD) | supercomputers, CPUs and GPUs |
-# | goes through | TCP, also within a machine | NVLink, InfiniBand, straight from GPU memory | whatever the computing center has tuned |
+# | goes through | TCP, also within a machine | NVLink or InfiniBand, straight from GPU memory; otherwise TCP | whatever the computing center has tuned |
 # | waits | on the CPU, in the call | on the GPU's stream: the call returns at once | on the CPU, in the call |
 # | in PyTorch | always available | with a CUDA build | only if you build PyTorch from source with MPI |
 # | in this workshop | without GPUs | with GPUs | not used |
@@ -604,12 +685,14 @@ from workshop.predict.time.rates import rates_for
 cluster = catalogue.cluster("1024xH100")
 wires = Wires.of(cluster, rates_for(cluster.device))
 predicted = float(wires.seconds("all_reduce", gradient_bytes, N))
-print(f"the predictor, with measured rates and hops: {predicted * 1e3:.0f} ms")
+rows = [("the predictor, with measured rates and hops", format_seconds(predicted))]
 for device, (start, rate) in lines.items():
-    print(
-        f"{device}, extended to 14 GB: {(start + gradient_bytes / rate) * 1e3:.0f} ms"
-    )
+    seconds = start + gradient_bytes / rate
+    rows.append((f"{device}, extended to 14 GB", format_seconds(seconds)))
+    assert eight_adapters / 2 < seconds < 2 * eight_adapters
 assert eight_adapters < predicted < one_adapter / 3
+assert 0.08 < predicted < 0.125, "about a tenth of a second"
+Table(("estimate", "one all-reduce"), rows)
 
 # %% [markdown]
 # The predictor's time is longer than that of the ideal eight rings for two reasons: no network reaches its nominal rate, and the start takes longer
@@ -686,6 +769,7 @@ show.recorded_run("21_collectives", share_gpu=True)
 # - All-reduce = reduce-scatter + all-gather. ZeRO and FSDP will use the two halves separately.
 # - In a ring each rank sends 2 (N - 1) / N times the tensor: less than twice the tensor, however many ranks there are.
 # - t = alpha + n / beta. Below alpha x beta bytes you pay mostly for the start, so send few large messages.
+# - A tree has far fewer steps than a ring. The more ranks there are, the longer the messages for which it is faster.
 # - Measure a link in the way you will use it: sending and receiving at the same time is not the same as a ping-pong.
 # - All ranks must call the same collectives in the same order. If one rank does not, the others wait.
 # - Between GPUs, start sends and receives together with `batch_isend_irecv`.
@@ -696,6 +780,8 @@ show.recorded_run("21_collectives", share_gpu=True)
 #
 # - P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69 (2009).
 # - R. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20 (1994).
+# - P. Sanders, J. Speck, J. L. Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel Computing 35
+#   (2009).
 # - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020,
 #   [arXiv:2006.15704](https://arxiv.org/abs/2006.15704) (buckets).
 # - All-reduce bandwidth by payload, `algbw`, and why 482 GB/s are more than NVLink's 450: S. Bekman, *Machine Learning Engineering*,
