@@ -24,8 +24,9 @@ import os
 import torch
 
 from workshop import launch, show
-from workshop.facts.units import format_bytes
 from workshop.exercises import beside
+from workshop.facts.tabular import Table
+from workshop.facts.units import format_bytes
 from workshop.launch.device import choose, wants_to_share
 
 folder = launch.Session.get().directory  # private; deleted when the kernel ends
@@ -86,6 +87,7 @@ theirs = wrapped.module.weight.grad.cpu()
 torch.testing.assert_close(theirs, by_hand.weight.grad, rtol=1e-4, atol=1e-6)
 print("the same gradients; devices that it uses here:", wrapped.device_ids or "none")
 assert len(wrapped.device_ids) == torch.accelerator.device_count()
+assert round(8_192 * 128_256 * 4 / 1e9, 1) == 4.2, "GB: the logits in the text above"
 
 # %% [markdown]
 # PyTorch's documentation recommends `DistributedDataParallel` even on one machine. From here on, *data parallel* means
@@ -110,8 +112,8 @@ def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool =
 # %% [markdown]
 # Our model is a stack of eight square layers, and its width determines its size. A rank may hold 64 MiB.
 #
-# On a GPU the cap is larger, whether each rank has a GPU of its own or all ranks share one, because PyTorch reserves GPU memory in larger
-# pieces: 20 MiB at a time for tensors of 1 to 10 MiB. A rank on a GPU also needs more than the formula counts:
+# **On a GPU** the cap is larger, whether each rank has a GPU of its own or all ranks share one, because PyTorch reserves GPU memory in
+# larger pieces: 20 MiB at a time for tensors of 1 to 10 MiB. A rank on a GPU also needs more than the formula counts:
 #
 # - workspaces of cuBLAS, the library of matrix products (65 MiB on a Hopper GPU),
 # - the gradient of a layer on its way into its bucket (about 127 MiB), and
@@ -134,11 +136,13 @@ def parameters(width: int) -> int:
     return DEPTH * (width * width + width)
 
 
+rows = []
 for width in (256, 512, 768, 1024):
-    needed = ddp_bytes(parameters(width))
-    fits = "" if needed <= CAP else "  too much"
-    count = f"{parameters(width):>9,} parameters"
-    print(f"width {width:>4}: {count}, {format_bytes(needed):>9} a rank{fits}")
+    needed, count = ddp_bytes(parameters(width)), f"{parameters(width):,}"
+    fits = "yes" if needed <= CAP else "no"
+    rows.append((f"{width}", count, format_bytes(needed), fits))
+head = ("width", "parameters", "needed by a rank", f"fits under {format_bytes(CAP)}")
+Table(head, rows)
 
 # %% [markdown]
 # ### Exercise: the largest that fits
@@ -168,10 +172,10 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 # on a GPU, PyTorch keeps blocks of the old sizes, into which the new tensors do not fit. `--save` writes the cell to a file, because we
 # need it again.
 #
-# With NCCL, the program also waits a moment after each step. An NCCL group keeps what it has sent until one of its threads, which checks
-# ten times a second, has seen that it arrived. In its second step, DDP creates new buckets, in the order in which the gradients came. If
-# this happens too soon, the old buckets are still in memory: 4,701 MiB on an H200 where 3,772 are needed (torch 2.11, width 5,504,
-# November 2026). The wait should prevent this, but it has not been tried on a GPU yet.
+# **On a GPU**, with NCCL, the program also waits a moment after each step. An NCCL group keeps what it has sent until one of its threads,
+# which checks ten times a second, has seen that it arrived. In its second step, DDP creates new buckets, in the order in which the
+# gradients came. If this happens too soon, the old buckets are still in memory: 4,701 MiB on an H200 where 3,772 are needed (torch 2.11,
+# width 5,504, November 2026). The wait should prevent this, but it has not been tried on a GPU yet.
 #
 # The program first trains one small model without `gradient_as_bucket_view`, to see what the second copy of the gradients, in the
 # buckets, costs. It also computes a checksum of each rank's weights and moments: are they the same, bit by bit?
@@ -305,19 +309,30 @@ for n in (1, 2, 6):
     limits = launch.Limits(device_memory=LIMIT, timeout=300)
     held = launch.torchrun(script, n, limits=limits)[0].held
     stopped[n] = max(width for width, size in held.items() if size is not None)
-for n in sorted(stopped):
-    print(f"ranks: {n}, {format_bytes(n * CAP):>9} in all: width {stopped[n]}")
+rows = [(f"{n}", format_bytes(n * CAP), f"{stopped[n]}") for n in sorted(stopped)]
+display(Table(("ranks", "memory in all", "largest width that trained"), rows))
 assert set(stopped.values()) == {max(fitted)}
 beside("six_ranks", predicted=predicted_width, measured=stopped[6])
 
 # %% [markdown]
 # With six times the memory, the largest model is still the same. The next picture shows why. Each column is what one rank holds, and the
-# pale columns are copies of the first: the four checksums above were equal.
+# pale columns are copies of the first: the four checksums above were equal. Move `ranks`: columns are added, but none of them becomes
+# shorter. Move `width` one step up: all columns pass the cap at the same time.
 
 # %%
-P = parameters(predicted_width)
-state = {"weights": 4 * P, "gradients": 4 * P, "moments": 8 * P}
-show.replicas(state, ranks=4, cap=CAP)
+from workshop.jupyter.explorer import Control, explore
+
+
+def copies(ranks, width):
+    """What each of the ranks holds, by part, and the cap of each."""
+    P = parameters(width)
+    state = {"weights": 4 * P, "gradients": 4 * P, "moments": 8 * P}
+    assert sum(state.values()) == ddp_bytes(P)
+    return show.replicas(state, ranks=ranks, cap=CAP)
+
+
+wider = [predicted_width + 64 * step for step in range(-4, 3)]
+explore(copies, [Control("ranks", 4, (1, 2, 4, 6)), Control("width", wider[4], wider)])
 
 # %% [markdown]
 # With N ranks, **(N - 1) / N of all this memory holds only copies of what the first rank holds**. On 1,024 GPUs that is 99.9 %. This is
@@ -388,19 +403,35 @@ from workshop.facts import catalogue
 from workshop.rehearse import rehearse
 
 GPU = catalogue.device("A100-80GB").memory_bytes
-peaks = {2: rehearse(two_steps, 64, arguments=(2,)).peak_bytes}
+two = rehearse(two_steps, 64, arguments=(2,))
+peaks = {2: two.peak_bytes}
 per_sequence = (peaks[2] - states) / 2
 predicted = int((GPU - states) / per_sequence)
-print(f"two sequences: {peaks[2] / 1e9:.1f} GB: {per_sequence / 1e9:.1f} GB for each")
+rows = [(part, f"{n / 1e9:.1f} GB") for part, n in two.memory.peak_parts.items()]
+display(Table(("part", "two sequences"), [*rows, ("all", f"{peaks[2] / 1e9:.1f} GB")]))
+print(f"beyond the state, {per_sequence / 1e9:.1f} GB for each sequence;", end=" ")
 print(f"{GPU / 1e9:.1f} GB should have room for {predicted}, not for {predicted + 1}")
+temporary = two.memory.peak_parts["temporaries"] / 2
+logits = 1_024 * vocabulary * 4
+assert round(temporary / logits, 2) == 2
+assert round(logits / 1e9, 2) == 0.53
+in_layers = two.memory.peak_parts["activations"] / 2 - logits
+assert 0.25e9 < in_layers / layers < 0.275e9, "a good quarter of a GB"
+
+# %% [markdown]
+# Where do the bytes beyond the state come from? Each of the 28 layers keeps a good quarter of a GB per sequence for backward. A tensor in
+# the shape of the logits takes another 0.53 GB, and at the peak there are three of them: one that the loss keeps for backward, and two
+# temporaries as backward begins.
 
 # %%
+rows = []
 for sequences in (predicted, predicted + 1):
     rehearsed = rehearse(two_steps, 64, arguments=(sequences,))
     peaks[sequences] = rehearsed.peak_bytes
     verdict = "fits" if rehearsed.peak_bytes <= GPU else "out of memory"
-    print(f"{sequences} sequences: peak {rehearsed.peak_bytes / 1e9:.1f} GB, {verdict}")
+    rows.append((f"{sequences}", f"{rehearsed.peak_bytes / 1e9:.1f} GB", verdict))
     assert (rehearsed.peak_bytes <= GPU) == (sequences == predicted)
+display(Table(("sequences", "peak", f"on {GPU / 1e9:.1f} GB"), rows))
 fitting = [sequences for sequences in peaks if peaks[sequences] <= GPU]
 assert 3e9 < GPU - peaks[max(fitting)] - 2e9 < 6e9, "beside 2 GB for the context"
 beside("sequences", predicted=predicted, calculated=max(fitting))
