@@ -392,13 +392,13 @@ def exchange():
         request.wait()
 
 
+# %%
+# %%ranks --pass ring_all_reduce --into clocked
 def add():
     first, second = message.chunk(2)
     first.add_(second)
 
 
-# %%
-# %%ranks --pass ring_all_reduce --into clocked
 sizes = [2**k for k in range(12, 25)]
 one_way, all_reduce, exchanged, added, yours = [], [], [], [], []
 for size in sizes:
@@ -507,6 +507,8 @@ beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 # way. That takes only $2 \log_2 N$ steps, but in each of them the whole tensor travels, and not an Nth of it:
 #
 # $$t_{\text{tree}} = 2 \log_2 N \left(\alpha + \frac{n}{\beta}\right)$$
+#
+# When is the tree faster? Guess first. Then move the number of ranks and $\alpha$ in the picture, and watch where the two lines cross.
 
 # %%
 # %%guess tree_up_to --unit MiB
@@ -538,7 +540,7 @@ def tree_up_to(ranks, alpha=10e-6):
 
 # %%
 def draw(ranks, alpha_us):
-    """Both algorithms over the message size, and the size at which they change places."""
+    """Both algorithms by message size, and where they change places."""
     figure, axis = new_figure(6.4, 3.0)
     messages, alpha = 2.0 ** np.arange(10, 35), alpha_us * 1e-6
     axis.loglog(messages, ring_seconds(messages, ranks, alpha), label="ring")

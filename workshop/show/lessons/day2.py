@@ -174,16 +174,16 @@ def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
     words = f"cap {format_bytes(cap)} "
     axis.annotate(
         words,
-        (ranks - 0.45, cap / unit),
+        (max(ranks, 4) - 0.45, cap / unit),
         (0, 3),
         textcoords="offset points",
         ha="right",
         fontsize=8,
         color=LIMIT,
-        annotation_clip=False,  # the place is outside the axes where there are few ranks
     )
     names = ["rank 0", *(f"rank {rank}\ncopy" for rank in range(1, ranks))]
     axis.set_xticks(range(ranks), names, fontsize=8)
+    axis.set_xlim(-0.55, max(ranks, 4) - 0.45)  # up to four columns are equally wide
     name_axes(axis, y=f"{name_of_unit} a rank holds")
     axis.set_ylim(0, 1.15 * max(total, cap) / unit)
     legend(figure, len(parts), above=True)
