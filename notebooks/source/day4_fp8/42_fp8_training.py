@@ -25,8 +25,8 @@ from workshop.facts.tabular import Table
 # %% [markdown]
 # ## A model, cut to size
 #
-# We use two of SmolLM2's thirty layers, with real weights on real text. Its head has 49,152 tokens and would take nearly
-# all of the time, so we keep only the tokens that occur in the text.
+# We use two of SmolLM2's thirty layers, with real weights on real text. Its head has 49,152 tokens and would take most
+# of the time, so we keep only the tokens that occur in the text.
 #
 # There is one more condition. 8-bit units read sizes in multiples of 16. So they cannot run a head for GPT-2's vocabulary of 50,257 tokens. Padded to
 # 50,272, with tokens that never occur, it can run, and many recipes pad for this reason. Others keep the head out of 8 bits, as we do below (ours
@@ -199,7 +199,8 @@ else:
 # Not every linear layer should run in FP8. The **last** one keeps its precision, because it makes the logits, and no later layer can average
 # out its errors.
 #
-# The **first** one is also kept, as Accelerate's filter does. That filter simply takes the first `nn.Linear` of the model. In a Llama, this is
+# A layer that **shares its weight** keeps it, too: a tied head shares it with the embedding, which does not multiply and needs no 8 bits. The
+# **first** one is also kept, as Accelerate's filter does. That filter simply takes the first `nn.Linear` of the model. In a Llama, this is
 # only the `q_proj` of layer 0; `k_proj` and `v_proj` read the same inputs and still run in FP8. So check what a filter keeps before you trust
 # it.
 #
@@ -268,37 +269,109 @@ del model, before, after
 ...
 
 # %% [markdown]
-# What happens without scales? How much of a small gradient can E5M2 hold? We can count that before training. The next cell runs the first step
-# and counts which share of the gradients of each layer's outputs becomes zero.
+# What happens without scales? How much of a small gradient can E5M2 hold? We can count that before training. The next cell runs the first step,
+# keeps the gradients of each layer's outputs, and counts which share of them becomes zero.
 
 # %%
 model, tokens, _ = cut_model()
 DIVIDE = 4_096  # how many micro-batches of 128 tokens make up 0.5 million tokens
-zeroed = {}
+of_outputs = {}
 for name, linear in model.named_modules():
     if isinstance(linear, torch.nn.Linear) and name != "lm_head":
 
-        def count(_, __, gradients, name=name):
-            zeroed[name] = (gradients[0].to(torch.float8_e5m2) == 0).float().mean()
+        def keep(_, __, gradients, name=name):
+            of_outputs[name] = gradients[0][0]
 
-        linear.register_full_backward_hook(count)
+        linear.register_full_backward_hook(keep)
 batch = tokens[:128].view(2, 64)
 (model(input_ids=batch, labels=batch).loss / DIVIDE).backward()
+del model
+
+
+def share_of_zeros(dy):
+    """Of the numbers that are not zero before they are rounded to E5M2."""
+    return float((dy.to(torch.float8_e5m2) == 0)[dy != 0].float().mean())
+
+
+zeroed = {name: share_of_zeros(dy) for name, dy in of_outputs.items()}
 for number in range(2):
-    of_layer = [float(share) for name, share in zeroed.items() if f".{number}." in name]
+    of_layer = [share for name, share in zeroed.items() if f".{number}." in name]
     print(f"layer {number}: {min(of_layer):.0%} to {max(of_layer):.0%} become zero")
 assert min(zeroed.values()) > 0.3
 assert sum(zeroed.values()) / len(zeroed) > 0.85
-del model
+
+# %% [markdown]
+# ### A slider that decides: how large a step?
+#
+# The more micro-batches a step has, the smaller is the gradient of each of them. Move the slider: how small must a step be so that E5M2 holds
+# the gradients without a scale? And how much does a scale lose?
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, legend, name_axes, new_figure
+
+STEP_SIZES = [4**power for power in range(7)]  # 1 to 4,096 micro-batches
+
+
+def zeros_at(micro_batches):
+    """Per layer: the share that becomes zero without a scale, and with one scale."""
+    shares = []
+    for dy in of_outputs.values():
+        dy = dy * DIVIDE / micro_batches
+        scale = dy.abs().amax() / torch.finfo(torch.float8_e5m2).max
+        shares.append((100 * share_of_zeros(dy), 100 * share_of_zeros(dy / scale)))
+    return shares
+
+
+def draw(micro_batches):
+    figure, axis = new_figure(7.4, 2.6)
+    without, scaled = zip(*zeros_at(micro_batches), strict=True)
+    ends = [name.rpartition(".")[2].removesuffix("_proj") for name in of_outputs]
+    places = range(len(ends))
+    axis.bar(places, without, 0.38, color="#0072B2", label="no scale")
+    beside_them = [place + 0.4 for place in places]
+    axis.bar(beside_them, scaled, 0.38, color="#E69F00", label="one scale")
+    axis.set_xticks([place + 0.2 for place in places], ends, fontsize=8)
+    axis.set_ylim(0, 100)
+    name_axes(axis, "linear layers, in the order of backward", "become zero, %")
+    axis.set_title(f"{micro_batches:,} micro-batches in a step", fontsize=10)
+    legend(figure, 2)
+    return Picture(figure, f"{micro_batches:,} micro-batches: shares that become zero")
+
+
+explore(draw, [Control("micro_batches", DIVIDE, STEP_SIZES)])
+
+# %%
+means = {}
+for size in STEP_SIZES:
+    columns = zip(*zeros_at(size), strict=True)
+    means[size] = [sum(shares) / len(shares) for shares in columns]
+rows = [
+    (f"{size:,}", *(f"{mean:.1f}%" for mean in both)) for size, both in means.items()
+]
+assert means[1][0] < 10 < means[16][0] < 40 < 90 < means[4_096][0]
+assert max(scaled for _, scaled in means.values()) < 0.5
+head = "micro-batches in a step", "no scale", "one scale"
+Table(head, rows, "gradients that become zero, mean of the layers")
+
+# %% [markdown]
+# With one micro-batch of 128 tokens, E5M2 loses a few percent of the gradients without a scale. With 16, which is still a small step, it loses
+# about a fifth, and with the 4,096 of a large run nearly all. With one scale for each tensor it loses next to nothing, whatever the step: the
+# scale becomes smaller with the gradients.
 
 # %% [markdown]
 # ## Run
 #
 # A model that has lost nine tenths of its layers is broken at first, and the smallest difference makes its loss jump.
-# So all runs share the first twelve steps. After that they separate.
+# So all runs share the first twelve steps. After that they part. We keep two models for later: the one where they part, and bf16's last.
 
 # %%
-# %%torchrun -n 1 --pass cut_model,DIVIDE --into trained
+from workshop import launch
+
+folder = str(launch.Session.get().directory)  # private; deleted when the kernel ends
+
+# %%
+# %%torchrun -n 1 --pass cut_model,DIVIDE,folder --into trained
 import copy
 
 import torch
@@ -334,6 +407,7 @@ def train(model, first_step, warmup=0):
 
 
 report(common=train(model, 0, warmup=8))
+torch.save(model.state_dict(), f"{folder}/parting.pt")
 for name, recipe in {
     "fp32": None,
     "bf16": BF16,
@@ -345,6 +419,8 @@ for name, recipe in {
         swap(one, recipe)
     losses = train(one, STEPS, warmup=4)
     unswap(one)
+    if name == "bf16":
+        torch.save(one.state_dict(), f"{folder}/end.pt")
     with torch.no_grad():
         unseen = tokens[-1_024:].view(4, 256)
         report(
@@ -374,14 +450,16 @@ show.training_curves(
 )
 
 # %%
-print(f"before: {trained[0].common[0]:.2f} to {trained[0].common[-1]:.2f}")
+common = trained[0].common
+print(
+    f"the twelve steps before the runs part: loss {common[0]:.2f} to {common[-1]:.2f}"
+)
 mean = {name: sum(run["losses"]) / len(run["losses"]) for name, run in runs.items()}
 rows = []
 for name, run in runs.items():
-    more = mean[name] / mean["bf16"] - 1
-    more_unseen = run["unseen"] / runs["bf16"]["unseen"] - 1
-    learned = f"{mean[name]:.3f}", f"{more:+.2%}"
-    rows.append((name, *learned, f"{run['unseen']:.3f}", f"{more_unseen:+.2%}"))
+    pairs = (mean[name], mean["bf16"]), (run["unseen"], runs["bf16"]["unseen"])
+    more = [f"{100 * (loss / other - 1):+z.2f}%" for loss, other in pairs]
+    rows.append((name, f"{mean[name]:.3f}", more[0], f"{run['unseen']:.3f}", more[1]))
 assert abs(mean["FP8, delayed"] / mean["bf16"] - 1) < 0.01
 # a wider bound: two separately trained models, scored on one short text
 assert abs(runs["FP8, delayed"]["unseen"] / runs["bf16"]["unseen"] - 1) < 0.03
@@ -426,16 +504,26 @@ beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 #
 # ## Why is the difference so small?
 #
-# One explanation is that the errors **cancel**: each number is rounded up or down, so a sum over many tokens has less error than a single token.
-# We test this with the gradients of four micro-batches, each in fp32 and in FP8. The difference is the error. If the four errors are independent
-# and equally long, then half of that length is left in their mean. If they are all the same, everything is left.
+# A gradient in FP8 is off by far more than the loss is. One explanation would be that the errors **cancel**: each number is rounded up or down,
+# so a sum over many tokens has less error than a single token. We test this with four micro-batches that no run has read, and compute the gradient
+# of each in fp32 and in FP8. The difference is the error. We do this with the model from which the runs part, and with the last model of bf16's
+# run.
+
+# %%
+# %%guess error_left --unit % --points parting,end
+# Four micro-batches each have an error in their gradient. Of the length of one error,
+# how many percent are left in the mean of the four? Where the runs part; at the end.
+...
+
+# %% [markdown]
+# If the four errors are independent and equally long, then half of that length is left in their mean. If they are all the same, everything is left.
 #
 # Part of the error is due to the weights. To see how much, we also round the weights alone and compute in fp32. (Each matrix has its own scale
 # here, so that no number is cut off.)
 
 # %%
 model, tokens, _ = cut_model()
-batches = tokens[: 4 * 128].view(4, 2, 64)
+batches = tokens[24 * 128 :][: 4 * 128].view(4, 2, 64)  # the runs have read 24 * 128
 
 
 def gradients():
@@ -445,55 +533,82 @@ def gradients():
         model.zero_grad()
         (model(input_ids=batch, labels=batch).loss / DIVIDE).backward()
         parts = [model.get_parameter(f"{name}.weight").grad for name in swapped]
-        rows.append(torch.cat([part.flatten().double() for part in parts]))
+        rows.append(torch.cat([part.flatten() for part in parts]))
     return torch.stack(rows)
 
 
-exact = gradients()
-swap(model, Recipe("tensor"))
-error = gradients() - exact
-unswap(model)
-with torch.no_grad():
-    for name in swapped:
-        weight = model.get_parameter(f"{name}.weight")
-        weight.copy_(to8(weight, torch.float8_e4m3fn))
-of_weights = gradients() - exact
-del model
+def errors_at(when):
+    """Of a model that was kept: its gradients, their error in FP8, and what causes it."""
+    model.load_state_dict(torch.load(f"{folder}/{when}.pt", map_location="cpu"))
+    exact = gradients()
+    swap(model, Recipe("tensor"))
+    error = gradients() - exact
+    unswap(model)
+    with torch.no_grad():
+        for name in swapped:
+            weight = model.get_parameter(f"{name}.weight")
+            weight.copy_(to8(weight, torch.float8_e4m3fn))
+    of_weights = gradients() - exact
+    parts = {"its error in FP8": error, "that of the weights": of_weights}
+    return {"the gradient": exact, **parts, "that of the rest": error - of_weights}
+
 
 # %%
-left, rows = {}, []
-for what, part in {
-    "the gradient": exact,
-    "its error in FP8": error,
-    "that of the weights": of_weights,
-    "that of the rest": error - of_weights,
-}.items():
-    lengths = part.norm(dim=1)
-    left[what] = float(part.mean(0).norm() / lengths.mean())
-    off = lengths / exact.norm(dim=1)
-    rows.append((what, f"{off.min():.1%} to {off.max():.1%}", f"{left[what]:.0%}"))
-whole, fp8, weights, rest = left.values()
-assert rest < fp8 < weights < whole
-assert rest < 0.65 < 0.7 < fp8
-Table(("length of", "relative to a gradient", "left in the mean of four"), rows)
+left, along, across = {}, {}, {}
+rows = {}
+for when in ("parting", "end"):
+    parts = errors_at(when)
+    exact, error, *_ = parts.values()
+    length = exact.norm(dim=1)
+    for what, part in parts.items():
+        lengths = part.norm(dim=1)
+        left[what, when] = 100 * float(part.mean(0).norm() / lengths.mean())
+        off = lengths / length
+        relative = "" if part is exact else f"{off.min():.0%} to {off.max():.0%}"
+        rows.setdefault(what, []).extend((relative, f"{left[what, when]:.0f}%"))
+    along[when] = (error * exact).sum(1) / length**2
+    across[when] = ((error.norm(dim=1) / length) ** 2 - along[when] ** 2).sqrt()
+for when in ("parting", "end"):
+    whole, fp8, weights, rest = (left[what, when] for what in rows)
+    assert 45 < rest < 75 < weights < 95
+    assert (fp8 < 70) == (when == "parting")
+head = (
+    "length of",
+    "where they part",
+    "left in the mean",
+    "at the end",
+    "left in the mean",
+)
+lines = [(what, *row) for what, row in rows.items()]
+Table(head, lines, "relative to the gradient of its micro-batch")
 
 # %%
-length = exact.norm(dim=1)
-along = (error * exact).sum(1) / length**2
-across = ((error.norm(dim=1) / length) ** 2 - along**2).sqrt()
-for what, part in {"along the gradient": along, "at a right angle": across}.items():
-    print(f"{what:<20} {part.min():+6.1%} to {part.max():+6.1%}")
-assert along.abs().max() < 0.05
-assert across.min() > 2 * along.abs().max()
+errors_left = [left["its error in FP8", when] for when in ("parting", "end")]
+beside("error_left", predicted=[50, 50], measured=errors_left)
 
 # %% [markdown]
-# **The errors cancel only in part.** The weights are rounded in the same way for every micro-batch, so most of their error is left in the mean. Of the
-# rest, which comes from rounding inputs and gradients, a little more than half is left: these errors are nearly independent.
+# **The errors cancel only in part.** (The prediction is that of four independent errors.) The weights are rounded in the same way for every
+# micro-batch, so most of their error is left in the mean. Of the rest, which comes from rounding inputs and gradients, half to three quarters
+# are left: these errors are closer to independent. Of the whole error, little more than half is left where the runs part, but most of it at
+# the end.
 #
-# What helps is the **direction** of the error. With plain gradient descent and a small learning rate, a step reduces the loss in proportion to $g
-# \cdot (g + e)$, where $g$ is the gradient and $e$ its error. So only the part of $e$ **along** $g$ counts, and it is a few percent. Most of the
-# error is at a right angle to $g$, and this costs nothing to first order. (AdamW divides each element by its own scale. So for AdamW this is an
-# intuition, not a proof.)
+# What helps more is the **direction** of the error. How much of it lies along the gradient?
+
+# %%
+rows = []
+for when, title in {"parting": "where they part", "end": "at the end"}.items():
+    parts = along[when], across[when]
+    rows.append((title, *(f"{x.min():+.1%} to {x.max():+.1%}" for x in parts)))
+    assert along[when].min() > -0.2
+    assert along[when].max() < 0.1
+    assert (across[when] > along[when].abs()).all()
+Table(("error in FP8", "along the gradient", "at a right angle"), rows)
+
+# %% [markdown]
+# With plain gradient descent and a small learning rate, a step reduces the loss in proportion to $g
+# \cdot (g + e)$, where $g$ is the gradient and $e$ its error. So only the part of $e$ **along** $g$ counts. Here it makes a step up to about a
+# tenth shorter, as a slightly smaller learning rate would. The larger part of the error is at a right angle to $g$, and this costs nothing to
+# first order. (AdamW divides each element by its own scale. So for AdamW this is an intuition, not a proof.)
 #
 # ## The third product
 #
@@ -629,6 +744,17 @@ Table(("model", "was", "metric", "format", "16 bits", "8 bits"), rows)
 # %%
 for source in sorted({row["source"] for row in elsewhere}):
     print(source)
+losses = [
+    row for row in elsewhere if row["metric"].startswith(("training loss", "held"))
+]
+off = {
+    row["model"]: float(row["eight_bit"]) / float(row["sixteen_bit"]) - 1
+    for row in losses
+    if "(difference)" not in row["metric"]
+}
+grug, ling, megatron = off.values()
+assert grug < 0.001
+assert 0.01 < ling < megatron < 0.031
 
 # %% [markdown]
 # Good runs end within a few thousandths of the loss in 16 bits. (In the FP8 paper, the 8 bits were also emulated.) Other runs were 1 to 3 %
@@ -641,6 +767,12 @@ for source in sorted({row["source"] for row in elsewhere}):
 # predicted in FP8, and published in FP8. Its last columns predict memory in bf16, in FP8, and in FP8 with the parameters themselves in 8 bits
 # (Megatron's `--fp8-param-gather`).
 
+# %%
+# %%guess step_gain --unit times
+# The whole layer of 41_fp8_scaling was 1.67 times as fast as in bf16, with one scale
+# for each tensor. How many times as fast is the whole step of Llama 2 70B?
+...
+
 # %% tags=["nbval-check-output"]
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
@@ -648,7 +780,7 @@ from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
 from workshop import predict_step
 
-rows = []
+rows, gain = [], {}
 for row in published_table("nvidia_nemo_2407_h100_fp8"):
     if row["model"] not in ("LLAMA2-7B", "LLAMA2-70B") or row["task"] != "pretrain":
         continue
@@ -682,11 +814,12 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
         rate["megatron-fp8"],
         float(row["tokens_per_s_per_gpu"]),
     )
+    gain[row["model"]] = fp8 / bf16
     rates = f"{bf16:,.0f}", f"{fp8:,.0f}", f"{fp8 / bf16:.2f} x", f"{published:,.0f}"
     held = (f"{each.peak_bytes / 1e9:.1f} GB" for each in memory.values())
     rows.append((row["model"], *rates, *held))
     assert abs(fp8 / published - 1) < 0.1
-    assert 1.1 < fp8 / bf16 < 2
+    assert 1.4 < fp8 / bf16 < 1.6
     peaks = {name: each.peak_bytes for name, each in memory.items()}
     assert peaks["megatron-fp8-params"] < peaks["megatron-bf16"] < peaks["megatron-fp8"]
     inputs = [float(each.parts["activations"][0]) / 1e9 for each in memory.values()]
@@ -695,7 +828,12 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
     assert inputs[1] < inputs[0] - 2
 head = "bf16", "FP8", "faster", "published, FP8"
 of_memory = "memory, bf16", "FP8", "FP8 parameters"
-Table(("tokens/s and GPU", *head, *of_memory), rows)
+Table(
+    ("model", *head, *of_memory), rows, "tokens per second and GPU, and memory of a GPU"
+)
+
+# %%
+beside("step_gain", calculated=gain["LLAMA2-70B"])
 
 # %% [markdown]
 # FP8 does not double the speed. Attention, norms and the optimizer stay in 16 and 32 bits, and each scale and each cast takes a
@@ -717,8 +855,8 @@ for row in of_source:
     published, predicted = float(row["measured"]), float(row["source"])
     line = lines[int(row["line"]) - 2]
     off = predicted / published - 1
-    told = f"{published:,.0f}", f"{predicted:,.0f}", f"{off:+.0%}"
-    rows.append((f"{line['model']}, {line['task']}", *told))
+    rates = f"{published:,.0f}", f"{predicted:,.0f}", f"{off:+.0%}"
+    rows.append((f"{line['model']}, {line['task']}", *rates))
     assert 0.02 < off < 0.11
 assert len(of_source) == 7
 Table(("tokens per second and GPU", "published", "predicted", "off by"), rows)
@@ -743,10 +881,7 @@ Table(("tokens per second and GPU", "published", "predicted", "off by"), rows)
 # %%
 import os
 
-from workshop import launch
-
-folder = launch.Session.get().directory  # private; deleted when the kernel ends
-os.environ["CHECKPOINT"] = str(folder / "train_fp8.pt")
+os.environ["CHECKPOINT"] = f"{folder}/train_fp8.pt"
 
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/train_fp8.py
@@ -868,8 +1003,8 @@ assert min(times for name, times in faster.items() if "products" in name) > 1.7
 assert 1.6 < faster["torchao, tensorwise"] < 1.7
 assert 1.4 < faster["torchao, rowwise"] < 1.5
 assert max(times for name, times in faster.items() if "by hand" in name) < 1
-rows = [(name, f"{times:.2f} x") for name, times in faster.items()]
-Table(("what", "as fast as bf16"), rows)
+rows = [(name, f"{times:.2f}") for name, times in faster.items()]
+Table(("on this GPU", "times as fast as bf16"), rows)
 
 # %% [markdown]
 # The product alone is 1.7 to 1.9 times as fast as in bf16. torchao's whole layer is 1.67 times as fast with one scale for each tensor, and 1.42 times
@@ -906,8 +1041,8 @@ show.recorded_run("42_fp8_training")
 #   blocks). Master weights, sums and everything else keep 16 or 32 bits.
 # - The swap works in place: the parameters and the state_dict stay the same.
 # - With scales, the loss stayed **within one percent of bf16**. Without them, gradients vanish.
-# - A gradient in FP8 was off by almost a tenth, mostly at a right angle to the gradient. Errors cancel only in part, because the weights are
-#   always rounded in the same way.
+# - A gradient in FP8 was off by a tenth to a fifth, mostly at a right angle to the gradient. Errors cancel only in part, because the weights
+#   are always rounded in the same way.
 # - Keep the first and last layer in 16 bits. If the head runs in FP8, pad the vocabulary to a multiple of 16. If wgrad is kept out of 8 bits,
 #   the error of dW more than halves.
 # - Where a weight is sharded, all-reduce its amax, so that all shards have one scale.
