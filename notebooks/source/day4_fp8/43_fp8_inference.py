@@ -396,7 +396,7 @@ if has_torchao:
 # llama.cpp.
 #
 # torchao's setting for FP8 inputs, `Float8DynamicActivationFloat8WeightConfig`, requires a GPU with FP8 units and refuses
-# to run here. We therefore write W8A8 ourselves.
+# to run here. We therefore write W8A8 ourselves, and compare its int8 half with torchao's.
 #
 # ## Inputs too: static or dynamic?
 #
@@ -430,6 +430,28 @@ for kind, layers in made.items():
             layer.inputs = scale if how == "static" else "row"
         results[f"{kind} W8A8, {how}"] = harm(log_probabilities(unseen))
 harm_table(list(results)[-4:])
+
+# %% [markdown]
+# Does a library compute the same? torchao's setting for int8 inputs also runs on a CPU. It has one scale for each token and
+# one for each row of the weight, on its grid of 127.5:
+
+# %%
+if has_torchao:
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig
+
+    name, linear = twelve[0]
+    x, weight = entered[name].cpu(), linear.weight.cpu()
+    by_library = torch.nn.Sequential(copy.deepcopy(linear).cpu())
+    quantize_(by_library, Int8DynamicActivationInt8WeightConfig())
+    back = []
+    for matrix in (x, weight):
+        scale = scales_of(matrix, "row", 127.5)
+        back.append((matrix / scale).round().clamp(-128, 127) * scale)
+    by_hand, exact = back[0] @ back[1].T, x @ weight.T
+    y = by_library(x)
+    apart, off = ((y - other).norm() / exact.norm() for other in (by_hand, exact))
+    print(f"torchao and by hand: {apart:.0e} apart; rounding itself: {off:.0e}")
+    assert apart < 0.1 * off
 
 # %% [markdown]
 # W8A8 rounds weights *and* inputs. To see what the inputs alone do, we leave the weights as they are and round only what
