@@ -433,7 +433,7 @@ Table(("E4M3 with", *head), rows, "perplexity, and the KL divergence in nats")
 # %%
 # %%guess outlier_factor --unit times
 # All 128 rows share one scale in E4M3, and one row is multiplied by a factor. From
-# which factor on do the other rows have an error that is a tenth larger than without it?
+# which factor on is the error of the other rows a tenth larger than without it?
 ...
 
 # %%
@@ -635,7 +635,7 @@ from workshop.predict.time.rates import rates_of
 
 
 def predicted_seconds(gpu, rows, depth, cols):
-    """One product in bf16 and in FP8, and the passes over its inputs and its weights."""
+    """One product in bf16 and in FP8; the passes over its inputs and its weights."""
     facts, rates = catalogue.device(gpu), rates_of(gpu)
     bandwidth, shape = facts.memory_bandwidth * rates.memory, Product(rows, cols, depth)
     bf16, fp8 = (
