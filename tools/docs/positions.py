@@ -37,6 +37,7 @@ MEASURED = {
     "17_profile_and_monitor": "the trace of two steps of two ranks",
     "27_fewer_bytes": "runs that were trained above",
     "36_vision_lab": "layers and layouts, measured on two ranks",
+    "42_fp8_training": "gradients of two layers of SmolLM2",
     "43_fp8_inference": "a layer of SmolLM2, and inputs that passed it",
     "81_capstone": "seconds of layers, measured on two ranks",
 }

@@ -538,7 +538,7 @@ def gradients():
 
 
 def errors_at(when):
-    """Of a model that was kept: its gradients, their error in FP8, and what causes it."""
+    """Of a model that was kept: gradients, their error in FP8, and what causes it."""
     model.load_state_dict(torch.load(f"{folder}/{when}.pt", map_location="cpu"))
     exact = gradients()
     swap(model, Recipe("tensor"))
@@ -577,7 +577,7 @@ assert size["that of the weights", "end"] > 1.2 * size["that of the rest", "end"
 assert left["its error in FP8", "parting"] + 5 < left["its error in FP8", "end"]
 head = "length of", "where they part", "left of it", "at the end", "left of it"
 lines = [(what, *row) for what, row in rows.items()]
-title = "in parts of the gradient of a micro-batch, and what is left of it in the mean of four"
+title = "parts of a micro-batch's gradient, and what is left in the mean of four"
 Table(head, lines, title)
 
 # %%
