@@ -84,11 +84,11 @@ sharded = str(folder / "sharded")
 
 def checksum(weights, moments):
     """The same numbers on any number of ranks, the same eight letters."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     both = [m[k] for m in moments["state"].values() for k in ("exp_avg", "exp_avg_sq")]
     for part in [*weights.values(), *both]:
-        found.update(part.full_tensor().cpu().numpy().tobytes())
-    return found.hexdigest()[:8]
+        digest.update(part.full_tensor().cpu().numpy().tobytes())
+    return digest.hexdigest()[:8]
 
 
 # %%
@@ -119,15 +119,14 @@ dist.destroy_process_group()
 # %%
 written = {path.name: path.stat().st_size for path in sorted(Path(sharded).iterdir())}
 shards = {name: size for name, size in written.items() if name.endswith(".distcp")}
-for name, size in written.items():
-    print(f"{name:<14} {size:>12,} B")
-print(
-    f"shards together {sum(shards.values()):,} B, predicted {expected.total:,.0f} "
-    f"B: {sum(shards.values()) / expected.total - 1:+.2%}"
-)
+more = sum(shards.values()) / expected.total - 1
 assert len(shards) == 4
-assert 0 <= sum(shards.values()) / expected.total - 1 < 0.02
+assert 0 <= more < 0.02
 assert max(shards.values()) / expected.per_rank(4) < 1.05
+rows = [(name, f"{size:,} B") for name, size in written.items()]
+rows.append(("the shards together", f"{sum(shards.values()):,} B"))
+rows.append(("predicted", f"{expected.total:,.0f} B"))
+Table(("file", "size"), rows, note=f"The shards are {more:.2%} larger than predicted.")
 
 # %%
 of_each = sum(shards.values()) / model.num_params
@@ -139,11 +138,8 @@ beside("checkpoint", predicted=12, measured=of_each)
 #
 # ## What must be in it?
 #
-# A continued run is exactly the same only if we save everything that changes during training. Weights and moments are the large part. Three small
-# parts are easily forgotten: the position of the **schedule** of the learning rate, the position in the **data**, and the **random state**, from
-# which dropout draws.
-#
-# Here is a run that has all five:
+# A continued run is exactly the same only if we save everything that changes during training. Weights and moments are the large part. Small parts
+# change as well, and are easily forgotten. Here is a run in which five things change with every step. Which are the other three?
 
 # %%
 # %%ranks -n 2
@@ -185,7 +181,7 @@ class Run:
 # %% [markdown]
 # ### Exercise: what to save
 #
-# The random state has a trap: dropout on a GPU draws from the GPU's own generator. `torch.get_device_module().get_rng_state()` returns its state,
+# Random numbers have a trap: dropout on a GPU draws from the GPU's own generator. `torch.get_device_module().get_rng_state()` returns its state,
 # but this generator exists only if `torch.accelerator.is_available()`.
 
 
@@ -214,7 +210,9 @@ def go_on(run, state: dict) -> None:
 # %% [markdown]
 # ### What if one of them is forgotten?
 #
-# To test this, we need each of the five parts separately: how to take it from a run, and how to put it back.
+# The five parts are the weights, the moments, the position of the **schedule** of the learning rate, the position in the **data**, and the **random
+# state**, from which dropout draws. To test what happens without one of them, we need each separately: how to take it from a run, and how to put it
+# back.
 
 # %%
 # %%ranks
@@ -286,21 +284,16 @@ for missing in ("nothing", *PARTS):
     losses[missing] = [again.step() for _ in range(4)]
 report(losses=losses)
 
-# %% tags=["nbval-check-output"]
+# %%
 losses = left_out[0].losses
 saved_parts = ("weights", "moments", "schedule", "data", "random")
-differs = {}
+differs, rows = {}, []
 for missing in ("nothing", *saved_parts):
     pairs = zip(losses["unbroken"], losses[missing], strict=True)
-    differs[missing] = next(
-        (number for number, (a, b) in enumerate(pairs, 1) if a != b), None
-    )
-    first = (
-        f"loss {differs[missing]} is the first that differs"
-        if differs[missing]
-        else "every loss is equal, to the last bit"
-    )
-    print(f"without {missing:<9} {first}")
+    first = next((number for number, (a, b) in enumerate(pairs, 1) if a != b), None)
+    after = (f"{loss:.4f}" for loss in losses[missing])
+    rows.append((missing, *after, f"loss {first}" if first else "none"))
+    differs[missing] = first
 assert differs == {
     "nothing": None,
     "weights": 1,
@@ -310,16 +303,8 @@ assert differs == {
     "random": 1,
 }
 assert left_out[1].losses["nothing"] == left_out[1].losses["unbroken"]
-
-# %%
-Table(
-    ("without", "loss 1", "loss 2", "loss 3", "loss 4"),
-    [
-        [name, *(f"{loss:.4f}" for loss in losses[name])]
-        for name in ("nothing", *saved_parts)
-    ],
-    "losses after going on, rank 0",
-)
+head = "left out", *(f"loss {number}" for number in range(1, 5)), "first that differs"
+Table(head, rows, "losses of rank 0 after the restart, compared with the unbroken run")
 
 # %%
 beside("no_schedule", predicted=3, measured=differs["schedule"])
@@ -415,8 +400,14 @@ ours = [(part["first"], len(part["rows"])) for part in ours]
 known = dcp.FileSystemReader(f"{by_hand}/dcp").read_metadata().state_dict_metadata
 theirs = [(part.offsets[0], part.sizes[0]) for part in known["matrix"].chunks]
 assert ours == sorted(theirs)
+
+
+def in_words(first, count):
+    return f"row {first}" if count == 1 else f"rows {first} to {first + count - 1}"
+
+
 rows = [
-    (f"{number}.pt", *(f"rows {first} to {first + count - 1}" for first, count in pair))
+    (f"{number}.pt", *(in_words(*part) for part in pair))
     for number, pair in enumerate(zip(ours, sorted(theirs), strict=True))
 ]
 Table(("file", "by hand", "dcp, in .metadata"), rows)
@@ -463,11 +454,10 @@ dist.destroy_process_group()
 for rank in range(2):
     assert loaded[rank].before != saved[0].checksum
     assert loaded[rank].checksum == saved[0].checksum
-print("every weight and both its moments, to the last bit")
+print("equal to the last bit: every weight and both its moments")
 
 # %% [markdown]
-# `train(run, folder=...)` does the same, and continues from what it finds in its folder.
-#
+# The workshop's own `train(run, folder=...)` makes the same calls: it saves into its folder, and if it finds a checkpoint there, it continues from it.
 # In the next cells, four ranks with FSDP save after four of eight steps. Then the same four ranks continue, and after them others: two ranks with
 # FSDP or DDP, four ranks that cut the model another way, and one process alone.
 
@@ -513,16 +503,16 @@ for name, layout in layouts.items():
     resumed[name] = train(run_of(layout), num_steps=8, folder=copied, measured=False)
 
 # %% tags=["nbval-check-output"]
-for name, found in resumed.items():
-    assert found.first_step == 4
-    apart = max(abs(a - b) for a, b in zip(found.losses, unbroken[4:], strict=True))
+rows = []
+for name, went in resumed.items():
+    assert went.first_step == 4
+    apart = max(abs(a - b) for a, b in zip(went.losses, unbroken[4:], strict=True))
     exact = name == "FSDP on four"
     assert apart == 0 if exact else apart < 1e-5
-    print(
-        f"{name:<21} goes on at step 4: "
-        f"{'equal to the last bit' if exact else 'less than 1e-5 apart'}"
-    )
+    words = "equal to the last bit" if exact else "less than 1e-5 apart"
+    rows.append((name, str(went.first_step), words))
 assert resumed["FSDP on four"].losses == unbroken[4:]
+Table(("continued by", "from step", "its losses and the unbroken run's"), rows)
 
 # %%
 bits = resumed["FSDP on two"].losses == unbroken[4:]
@@ -530,7 +520,8 @@ beside("on_two", predicted="rounding", measured="bits" if bits else "rounding")
 
 # %% [markdown]
 # On the same ranks, the losses are equal bit by bit. On different ranks, the weights and the sequences are exactly the same, but gradients are
-# summed in a different order, and floating-point sums depend on the order. This is not a mistake, and it cannot be avoided.
+# summed in a different order, and floating-point sums depend on the order. This is not a mistake. To avoid it, one would have to add in an order that
+# does not depend on the number of ranks, and the usual collectives do not.
 #
 # The random state is the exception: four random states cannot be given to two ranks. A run with dropout that continues on a different number of
 # ranks draws different masks. It is as good as the first run, but not the same.
@@ -640,8 +631,8 @@ print("not killed:      the file holds step", step_on_disk())
 assert step_on_disk() == 2
 
 # %% [markdown]
-# `Checkpoints` has the same habits for the files of many ranks, and also records their checksums. In the next cell, two ranks with FSDP2 save after
-# every second step. During the second save rank 0 dies, when everything is written but nothing is renamed.
+# The workshop's class `Checkpoints` has the same habits for the files of many ranks, and also records their checksums. In the next cell, two ranks
+# with FSDP2 save after every second step. During the second save rank 0 dies, when everything is written but nothing is renamed.
 
 # %%
 SAVING = """
@@ -662,10 +653,10 @@ join_group()
 publish = files.publish  # the rename
 
 
-def dies_before_the_second(partial, found):
+def dies_before_the_second(partial, final):
     if dies and "00000004" in partial.name:
         os.kill(os.getpid(), signal.SIGKILL)
-    return publish(partial, found)
+    return publish(partial, final)
 
 
 files.publish = dies_before_the_second
@@ -707,8 +698,23 @@ print(f"with the losses of the unbroken run, to the last bit; {halves} halves ar
 # %% [markdown]
 # ## Asynchronous: how long does training stand still?
 #
-# Writing is slow, but copying is fast. `dcp.async_save` copies the state to separate memory (*staging*) and returns. It then writes the copy in the
-# background while training continues.
+# Writing is slow, but copying is fast. So copy the state to separate memory (*staging*), and write the copy in the background while training
+# continues. By hand, this takes a copy and a thread:
+
+# %%
+import copy
+import threading
+
+state, where = {"weights": torch.ones(2_000_000)}, folder / "by_a_thread.pt"
+staged_copy = copy.deepcopy(state)  # training stands still only here
+writing = threading.Thread(target=torch.save, args=(staged_copy, where))
+writing.start()
+state["weights"] += 1  # the next step, while the copy is being written
+writing.join()
+assert torch.equal(torch.load(where)["weights"], torch.ones(2_000_000))
+
+# %% [markdown]
+# `dcp.async_save` does this with the shards of all ranks. It returns as soon as the state is copied.
 
 # %%
 # %%guess standstill --unit %
@@ -785,13 +791,21 @@ dist.destroy_process_group()
 worst = {
     name: max(timed[rank].still[name] for rank in (0, 1)) for name in timed[0].still
 }
-print(f"{'a save':<14} {'time':>8}   of a plain save")
-for name, seconds in worst.items():
-    print(f"{name:<14} {format_seconds(seconds):>8}   {seconds / worst['plain']:15.0%}")
 assert worst["asynchronous"] < worst["plain"]
 assert timed[0].as_saved
 assert timed[1].as_saved
-print("what was written is the state before the step that ran meanwhile")
+words = {
+    "plain": "plain: training stands still",
+    "asynchronous": "asynchronous: training stands still",
+    "until written": "asynchronous: until it is written",
+}
+rows = [
+    (words[name], format_seconds(seconds), f"{seconds / worst['plain']:.0%}")
+    for name, seconds in worst.items()
+]
+Table(("a save", "time", "of a plain save"), rows)
+
+# %%
 beside("standstill", measured=round(100 * worst["asynchronous"] / worst["plain"]))
 
 # %%
@@ -874,9 +888,8 @@ Table(
 # One rank of 405B holds 300 MB of checkpoint. All ranks together need about two and a half seconds at 2 TB/s. A single writer would need 40 minutes,
 # and a job that fails every three hours would keep less than half of its time. This is why every rank writes its own part.
 #
-# `64_plan_a_run` explains how often you should save, and where the last column comes from: the best interval is $\sqrt{2 d M}$ for a save of $d$
-# seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one save must end before the next
-# begins.
+# In `64_plan_a_run` you find out how often you should save, and where the last two columns come from. An asynchronous save makes the time short for
+# which training stands still. The remaining limit is that one save must end before the next begins.
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -1002,9 +1015,8 @@ show.recorded_run("63_checkpoints")
 #
 # - PyTorch documentation, `torch.distributed.checkpoint` (`save`, `async_save`, `load`, `state_dict`), and *Asynchronous Saving with
 #   Distributed Checkpoint* in the tutorials.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.1 (storage: 2 TB/s
-#   sustained; 1 MB to 4 GB a GPU)
-#   and 3.3.4 (interruptions).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.1 (storage:
+#   2 TB/s sustained; 1 MB to 4 GB a GPU) and 3.3.4 (interruptions).
 # - BLOOM's checkpoint, 2.3T and 329G: [its notes](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/README.md), *Main
 #   info*, *Checkpoints* and *Times*.
 # - POSIX, rename(2) and fsync(2). `workshop/train/files.py` and `workshop/train/checkpoint.py` are the habits in code.
