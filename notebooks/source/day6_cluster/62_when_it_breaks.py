@@ -22,40 +22,46 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from IPython.core.magic import register_cell_magic
+
 from workshop import launch, show
 from workshop.exercises import beside
 from workshop.facts.tabular import Table
 
+recorders = tempfile.mkdtemp(dir=launch.Session.get().directory)  # for the last hang
 
-def happens(program, n=2, **limits):
-    """Run a program that is meant to fail; show its lines and what is said, and
-    return the error.
+# %%
+ends_of = {}  # name of a lab: its error, which knows how each rank ended
+
+
+@register_cell_magic
+def breaks(flags, program):
+    """Like %%torchrun, for a cell that is meant to fail: print the report of the failure
+    and the lines that it names, and keep the error in `ends_of`.
     """
-    # counted as in a cell, where line 1 holds the magic
-    for number, line in enumerate(program.splitlines(), 2):
-        print(f"{number:>3}  {line}")
-    print()
+    name, ranks, *limits = flags.split()
+    limits = dict(one.split("=") for one in limits)
+    if "timeout" in limits:
+        limits["timeout"] = float(limits["timeout"])
+    limits, given = launch.Limits(**limits), {"port": globals().get("port")}
     try:
-        return launch.torchrun(program, n, limits=launch.Limits(**limits))
+        launch.torchrun(program, int(ranks), variables=given, limits=limits)
+        print("Nothing broke.")
     except launch.RankFailed as error:
+        ends_of[name] = error
         for line in str(error).splitlines():
             print(textwrap.fill(line, 110, subsequent_indent="    ") or line)
-        return error
+        print()
+        own = {end.line for end in error.failures if end.line and not end.file}
+        for number in sorted(own):  # line 1 of a cell is its magic
+            print(f"line {number}:  {program.splitlines()[number - 2].strip()}")
 
-
-recorders = tempfile.mkdtemp(dir=launch.Session.get().directory)  # for flight records
-HEAD = """import torch
-import torch.distributed as dist
-
-dist.init_process_group()
-rank = dist.get_rank()
-"""
 
 # %% [markdown]
 # ## Predict, then run: nine failures
 #
-# Each lab is a program of a few lines. **Before you look at the output below the lines, predict two things:** which rank will be named, and at which
-# line.
+# Each lab is a program of a few lines. `%%breaks` runs it on two or more ranks, as `%%torchrun` does, but expects it to fail. **Before you look at the
+# output of a cell, predict two things:** which rank will be named, and at which line. (The first line of the cell is line 1.)
 #
 # ### 1. A guard around a collective
 #
@@ -67,20 +73,22 @@ rank = dist.get_rank()
 ...
 
 # %%
-guard = happens(
-    HEAD
-    + """loss = torch.tensor([rank + 1.0])
+# %%breaks guard 2 timeout=8
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
+loss = torch.tensor([rank + 1.0])
 if rank == 0:
     dist.all_reduce(loss)
     print("mean loss", loss.item() / 2)
 dist.barrier()
 dist.destroy_process_group()
-""",
-    timeout=8,
-)
 
 # %% tags=["nbval-check-output"]
-at = {failure.rank: (failure.function, failure.line) for failure in guard.failures}
+waits = ends_of["guard"].failures
+at = {failure.rank: (failure.function, failure.line) for failure in waits}
 for rank, (function, line) in at.items():
     print(f"rank {rank} waits in {function}, line {line}")
 assert at == {0: ("all_reduce", 9), 1: ("barrier", 11)}
@@ -109,7 +117,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = ...
     ...
     if dist.get_rank() == 0:
@@ -122,47 +130,51 @@ def tell_mean(loss: torch.Tensor, say) -> None:
 # The last batch is smaller on one rank, so its tensor is one number shorter than that of the other. The call is the same.
 
 # %%
-shapes = happens(
-    HEAD
-    + """gradient = torch.ones(1_000 if rank == 0 else 1_001)
+# %%breaks shapes 2 timeout=20
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
+gradient = torch.ones(1_000 if rank == 0 else 1_001)
 dist.all_reduce(gradient)
 dist.destroy_process_group()
-""",
-    timeout=20,
-)
-assert isinstance(shapes, launch.RankFailed)
+
+# %%
+shapes = ends_of["shapes"]
 assert shapes.failures[0].line == 8
 assert "shape" not in str(shapes).lower()
 
 # %% [markdown]
 # Here a rank *died*: gloo's C++ code received more or fewer bytes than it expected, and gave up. You get a line and a signal, but no word about
-# shapes. (NCCL does not even notice: it hangs, or adds whatever is in memory behind the tensor.) But torch can compare the shapes before it sends.
-# This takes one more line, or `TORCH_DISTRIBUTED_DEBUG=DETAIL` in the environment:
+# shapes. (NCCL's documentation calls the outcome undefined behavior: a hang, a crash, or wrong numbers.) But torch can compare the shapes before it
+# sends. This takes one more line, or `TORCH_DISTRIBUTED_DEBUG=DETAIL` in the environment:
 
 # %%
-WITH_DETAIL = HEAD.replace(
-    "dist.init", "dist.set_debug_level(dist.DebugLevel.DETAIL)\ndist.init"
-)
-detail = happens(
-    WITH_DETAIL
-    + """gradient = torch.ones(1_000 if rank == 0 else 1_001)
+# %%breaks detail 2 timeout=20
+import torch
+import torch.distributed as dist
+
+dist.set_debug_level(dist.DebugLevel.DETAIL)
+dist.init_process_group()
+rank = dist.get_rank()
+gradient = torch.ones(1_000 if rank == 0 else 1_001)
 dist.all_reduce(gradient)
 dist.destroy_process_group()
-""",
-    timeout=20,
-)
 
 # %% tags=["nbval-check-output"]
-said = detail.failures[0].message
-shown = sorted(set(re.findall(r"TensorShape=\[(\d+)\]", said)))
+detail = ends_of["detail"]
+message = detail.failures[0].message
+shown = sorted(set(re.findall(r"TensorShape=\[(\d+)\]", message)))
 ranks = " and ".join(str(failure.rank) for failure in detail.failures)
 shapes_seen = " and ".join(shown)
 print(f"ranks {ranks}, line {detail.failures[0].line}: shapes {shapes_seen} differ")
-assert "Detected mismatch between collectives" in said
+assert "Detected mismatch between collectives" in message
 assert shown == ["1000", "1001"]
 
 # %% [markdown]
-# Now the error shows what every rank was about to do. This costs one more message before each collective, so use it for debugging, not for training.
+# Now the error shows what every rank was about to do. Before each collective, the ranks now meet in a barrier and exchange a description of the call.
+# So use this for debugging, not for training.
 #
 # ### 3. A different order
 #
@@ -175,42 +187,70 @@ assert shown == ["1000", "1001"]
 ...
 
 # %%
-SUMS = """from workshop import report
+# %%torchrun -n 2 --into order
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group()
+rank = dist.get_rank()
 values = {"loss": torch.tensor([2.0]), "tokens": torch.tensor([100.0])}
 for name in values if rank == 0 else reversed(values):
     dist.all_reduce(values[name])
 report(loss=values["loss"].item() / 2, tokens=values["tokens"].item())
 dist.destroy_process_group()
-"""
-order = happens(HEAD + SUMS)
-compared = launch.torchrun(WITH_DETAIL + SUMS, 2)  # the same, with DETAIL
 
 # %% tags=["nbval-check-output"]
-print(
-    f"mean loss {order[0].loss} (should be 2.0), tokens "
-    f"{order[0].tokens:.0f} (should be 200)"
-)
-assert order[0].loss == 51.0
-assert order[0].tokens == 102.0
-assert (compared[0].loss, compared[0].tokens) == (51.0, 102.0), "DETAIL saw it"
+assert (order[0].loss, order[0].tokens) == (51.0, 102.0)
+mean_loss, tokens = f"{order[0].loss:.0f}", f"{order[0].tokens:.0f}"
+rows = [("mean loss", "2", mean_loss), ("tokens", "200", tokens)]
+Table(("on rank 0", "should be", "is"), rows)
 
 # %%
-failed = isinstance(order, launch.RankFailed)
-beside("order", predicted="neither", measured="error" if failed else "neither")
+beside("order", predicted="neither", measured="neither")  # the program came to its end
 
 # %% [markdown]
-# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was added to the tokens, no rank
-# complains, and the log shows 51. Even `DETAIL` cannot see this, because the shapes and the call are the same: we ran the program once more with it,
-# and got the same numbers. Sort your dictionaries.
+# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was added to the tokens, nothing
+# reports an error, and the log shows 51. Does `DETAIL` notice it?
+
+# %%
+# %%torchrun -n 2 --into compared
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.set_debug_level(dist.DebugLevel.DETAIL)
+dist.init_process_group()
+rank = dist.get_rank()
+values = {"loss": torch.tensor([2.0]), "tokens": torch.tensor([100.0])}
+for name in values if rank == 0 else reversed(values):
+    dist.all_reduce(values[name])
+report(loss=values["loss"].item() / 2, tokens=values["tokens"].item())
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+print(f"with DETAIL: mean loss {compared[0].loss:.0f}, tokens {compared[0].tokens:.0f}")
+assert (compared[0].loss, compared[0].tokens) == (51.0, 102.0)
+
+# %% [markdown]
+# No, because the shapes and the call are the same. So never let the order of your collectives depend on how a dictionary was filled: loop over
+# `sorted(values)`.
 #
 # ### 4. A hang
 #
 # Four ranks load data and reduce. One of them reads from a file system that does not answer.
 
 # %%
-hang = happens(
-    HEAD
-    + """import time
+# %%breaks hang 4 timeout=8
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
 
 
 def next_batch(step):
@@ -223,23 +263,20 @@ for step in range(3):
     batch = next_batch(step)
     dist.all_reduce(batch)
 dist.destroy_process_group()
-""",
-    n=4,
-    timeout=8,
-)
 
 # %% tags=["nbval-check-output"]
-at = {failure.rank: (failure.function, failure.line) for failure in hang.failures}
+waits = ends_of["hang"].failures
+at = {failure.rank: (failure.function, failure.line) for failure in waits}
 waiting = sorted(rank for rank, (function, _) in at.items() if function == "all_reduce")
 (odd,) = set(at) - set(waiting)
 names = ", ".join(map(str, waiting))
 print(f"ranks {names} wait in all_reduce at line {at[0][1]}")
 print(f"rank {odd} is at line {at[odd][1]}")
-assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
+assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 13)
 
 # %% [markdown]
 # **Do not read the most frequent message, read the odd one out.** Three ranks are in `all_reduce`, and it is tempting to blame the network. The
-# fourth is not in a collective: it is at line 12, in `next_batch`. The others are waiting for it.
+# fourth is not in a collective: it is at line 13, in `next_batch`. The others are waiting for it.
 #
 # When the time was up, the workshop asked every rank for its stack. If the workshop did not start your ranks, `py-spy dump --pid` does the same from
 # outside, and Python's own `faulthandler` does it from inside. Torch can also find this rank: below, you will see this hang again.
@@ -249,22 +286,23 @@ assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 # When the host's memory is full, the kernel kills a process. The process has no time to print anything.
 
 # %%
-dead = happens(
-    HEAD
-    + """import os
+# %%breaks dead 4
+import os
 import signal
 
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
 for step in range(10):
     if step == 3 and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(torch.ones(10))
 dist.destroy_process_group()
-""",
-    n=4,
-)
 
 # %% tags=["nbval-check-output"]
-(first,) = dead.failures
+(first,) = ends_of["dead"].failures
 print(f"rank {first.rank} {first.kind}")
 assert (first.rank, first.kind) == (1, "died")
 
@@ -277,22 +315,26 @@ assert (first.rank, first.kind) == (1, "died")
 # Rank 1 has a larger share of the batch. Each rank may hold 256 MiB (`--device-memory`).
 
 # %%
-memory = happens(
-    HEAD
-    + """kept, device = [], torch.accelerator.current_accelerator(True) or "cpu"
+# %%breaks memory 2 device_memory=256MiB
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
+kept, device = [], torch.accelerator.current_accelerator(True) or "cpu"
 for layer in range(40):  # 4 MiB on rank 0, 8 MiB on rank 1
     kept.append(torch.ones(2**20 * (1 + rank), device=device))
     dist.all_reduce(torch.ones(1, device=device))
 dist.destroy_process_group()
-""",
-    device_memory="256MiB",
-)
 
 # %%
-(first,) = memory.failures
+(first,) = ends_of["memory"].failures
 print(f"rank {first.rank}, line {first.line}: {first.error_type}")
 assert (first.rank, first.error_type) == (1, "OutOfMemoryError")
 assert first.line in (9, 10)
+if "CPU out of memory" in first.message:  # on a GPU, blocks decide which line it is
+    assert first.line == 10
+    assert "Tried to allocate 4 B" in first.message
 
 # %% [markdown]
 # On a CPU the failing line is 10, which asked for only **four bytes**, one number to be reduced. The line that fails is the one that asks *last*,
@@ -304,22 +346,24 @@ assert first.line in (9, 10)
 # Rank 0 of a job opens a port where the other ranks meet. Yesterday's job is still using it.
 
 # %%
-with socket.socket() as yesterday:
-    yesterday.bind(("127.0.0.1", 0))
-    yesterday.listen()
-    port = yesterday.getsockname()[1]
-    taken = happens(
-        f"""import os
+yesterday = socket.socket()  # listens, like yesterday's job
+yesterday.bind(("127.0.0.1", 0))
+yesterday.listen()
+port = yesterday.getsockname()[1]  # `%%breaks` passes it to the ranks
+
+# %%
+# %%breaks taken 2 timeout=20
+import os
 
 import torch.distributed as dist
 
 rank = int(os.environ["RANK"])
-store = dist.TCPStore("127.0.0.1", {port}, 2, is_master=rank == 0)
-""",
-        timeout=20,
-    )
-assert taken.failures[0].rank == 0
-assert "EADDRINUSE" in str(taken)
+store = dist.TCPStore("127.0.0.1", port, 2, is_master=rank == 0)
+
+# %%
+yesterday.close()
+assert ends_of["taken"].failures[0].rank == 0
+assert "EADDRINUSE" in str(ends_of["taken"])
 
 # %% [markdown]
 # If you see `EADDRINUSE`, find the process that uses the port (`ss -ltnp`, `workshop doctor`), or use a different port. On one node torchrun chooses
@@ -439,10 +483,10 @@ rank = dist.get_rank()
 
 def checksum(tensors):
     """The same bits, the same eight letters."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().contiguous().numpy().tobytes())
-    return found.hexdigest()[:8]
+        digest.update(tensor.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:8]
 
 
 def distinct(value):
@@ -478,17 +522,17 @@ report(
     **{
         "right": train(),
         "no all_reduce": train(reduces=False),
-        "other first weights": train(seed=rank),
+        "different first weights": train(seed=rank),
         "the same data": train(data_rank=0),
     }
 )
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
-rows, found = [], {}
-for way in ("right", "no all_reduce", "other first weights", "the same data"):
+rows, distinct = [], {}
+for way in ("right", "no all_reduce", "different first weights", "the same data"):
     losses, weights, data = silent[0][way]
-    found[way] = (weights, data)
+    distinct[way] = (weights, data)
     verdict = (
         "fine"
         if (weights, data) == (1, 4)
@@ -505,10 +549,10 @@ for way in ("right", "no all_reduce", "other first weights", "the same data"):
             verdict,
         ]
     )
-assert found == {
+assert distinct == {
     "right": (1, 4),
     "no all_reduce": (4, 4),
-    "other first weights": (4, 4),
+    "different first weights": (4, 4),
     "the same data": (1, 1),
 }
 Table(
@@ -516,7 +560,7 @@ Table(
 )
 
 # %%
-differ = sum(weights > 1 for weights, _ in found.values())
+differ = sum(weights > 1 for weights, _ in distinct.values())
 beside("silent", predicted=2, measured=differ)
 
 # %% [markdown]
@@ -577,8 +621,9 @@ assert first_to_fail(records) == 2
 # %% tags=["nbval-check-output"]
 # from the workshop's word for how a rank ended to the exercise's word
 WORDS = {"raised": "raised", "lost": "raised", "died": "killed"}
-labs = {"5, a dead rank": dead, "6, out of memory": memory, "7, a port": taken}
-for lab, error in labs.items():
+labs = {"dead": "5, a dead rank", "memory": "6, out of memory", "taken": "7, a port"}
+rows = []
+for name, lab in labs.items():
     left_behind = [
         {
             "rank": end.rank,
@@ -587,11 +632,12 @@ for lab, error in labs.items():
             "seconds": end.time,
             "calls": 1,
         }
-        for end in error.ends
+        for end in ends_of[name].ends
     ]
-    yours, theirs = first_to_fail(left_behind), error.failures[0].rank
-    print(f"lab {lab:<17} you: rank {yours}, the workshop: rank {theirs}")
+    yours, theirs = first_to_fail(left_behind), ends_of[name].failures[0].rank
+    rows.append((lab, f"rank {yours}", f"rank {theirs}"))
     assert yours == theirs
+Table(("lab", "your function", "the workshop"), rows)
 
 # %% [markdown]
 # ### When nobody failed: the flight recorder
@@ -601,8 +647,8 @@ for lab, error in labs.items():
 # keeps the last collectives of every rank. With NCCL, a thread beside the program, the *watchdog*, writes them to a file when one of them takes too
 # long. For gloo we start such a thread ourselves.
 #
-# The next cells run lab 4 again. In the fifth step, rank 2 reads from its file system for six seconds. Three seconds after this step began, each
-# rank writes down its recorder.
+# The next cells run lab 4 again. In the fifth step, rank 2 reads from its file system for six seconds. Two seconds after this step began, Python's
+# `faulthandler` writes each rank's stack to a file, as you would do without the workshop. A second later, each rank writes its recorder to another.
 
 # %%
 # %%guess entered
@@ -612,6 +658,7 @@ for lab, error in labs.items():
 
 # %%
 # %%torchrun -n 4 --pass recorders
+import faulthandler
 import os
 import threading
 import time
@@ -632,41 +679,47 @@ def write_down():
 
 
 watchdog = threading.Timer(3, write_down)  # a separate thread: the main one is stuck
-for step in range(6):
-    if step == 4:
-        watchdog.start()
-        time.sleep(6 if rank == 2 else 0)  # a file system that does not answer
-    dist.all_reduce(torch.ones(4))
+with Path(recorders, f"stack_{rank}").open("w") as stack:
+    for step in range(6):
+        if step == 4:
+            watchdog.start()
+            faulthandler.dump_traceback_later(2, file=stack)
+            time.sleep(6 if rank == 2 else 0)  # a file system that does not answer
+        dist.all_reduce(torch.ones(4))
 watchdog.join()
 dist.destroy_process_group()
 
 # %% [markdown]
-# Now there are four files. They contain an entry for each collective that a rank has entered, with a note whether it has ended (`retired`):
+# Each rank has left two files. A recorder's file has an entry for each collective that the rank has entered, with a note whether it has ended
+# (`retired`). Of the stack we read one number: the line of the cell at which the rank was.
 
 # %% tags=["nbval-check-output"]
 import pickle
 
-entries, counted = {}, []
+entries, lines, counted, rows = {}, {}, [], []
 for rank in range(4):
-    dump = pickle.loads(Path(recorders, f"rank_{rank}").read_bytes())
-    entries[rank] = dump["entries"]
-    counted.append(
-        {
-            "rank": rank,
-            "ended": "waiting",
-            "message": "",
-            "seconds": 0.0,
-            "calls": len(dump["entries"]),
-        }
+    written = Path(recorders, f"rank_{rank}").read_bytes()
+    entries[rank] = pickle.loads(written)["entries"]
+    calls, last = len(entries[rank]), entries[rank][-1]
+    stack = Path(recorders, f"stack_{rank}").read_text()
+    lines[rank] = int(re.search(r"line (\d+) in <module>", stack)[1])
+    no_end = {"rank": rank, "ended": "waiting", "message": "", "seconds": 0.0}
+    counted.append({**no_end, "calls": calls})
+    rows.append(
+        (
+            str(rank),
+            str(calls),
+            f"{last['profiling_name']} of {last['input_sizes'][0][0]} numbers",
+            "yes" if last["retired"] else "no",
+            f"at line {lines[rank]}",
+        )
     )
-    last = dump["entries"][-1]
-    print(
-        f"rank {rank}: {len(dump['entries'])} entered, the last is a "
-        f"{last['profiling_name']} of {last['input_sizes'][0]} numbers, "
-        + ("ended" if last["retired"] else "not ended")
-    )
-print("to blame: rank", first_to_fail(counted))
 assert first_to_fail(counted) == 2
+assert lines[0] == lines[1] == lines[3] == lines[2] + 1
+Table(("rank", "collectives entered", "the last one", "has ended", "stack"), rows)
+
+# %%
+print("to blame: rank", first_to_fail(counted))
 
 # %%
 most = max(map(len, entries.values()))
@@ -682,7 +735,8 @@ show.states_of_ranks({"": states}, colours, "collective")
 beside("entered", predicted=5, measured=most)
 
 # %% [markdown]
-# Three ranks wait for one: this is a hang. With 16,384 ranks nobody looks at pictures, but the rule is the same. Torch has a program that reads such
+# Three ranks wait for one: this is a hang. Counts and stacks agree. Three ranks are in the `all_reduce`, and rank 2 is one line above it, in the
+# `sleep` that stands for its file system. With 16,384 ranks nobody looks at pictures, but the rule is the same. Torch has a program that reads such
 # files and looks for the same pattern. It was written for NCCL's files, so we write *nccl* for *gloo* in ours, and fill in the group's name, which
 # gloo leaves empty:
 
@@ -690,7 +744,7 @@ beside("entered", predicted=5, measured=most)
 import subprocess
 import sys
 
-for path in Path(recorders).iterdir():
+for path in Path(recorders).glob("rank_*"):
     dump = pickle.loads(path.read_bytes())
     (group,) = dump["pg_config"].values()
     dump["pg_config"] = {"0": {**group, "name": "0"}}
@@ -702,11 +756,11 @@ analyser = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
 ran = subprocess.run(
     [*analyser, recorders, "--prefix", "rank_"], capture_output=True, text=True
 )
-said = ran.stdout + ran.stderr
-for line in said.splitlines():
+report = ran.stdout + ran.stderr
+for line in report.splitlines():
     if "Not all ranks" in line or "missing ranks" in line:
         print(re.sub(r"^.*?(Not all|missing)", r"\1", line))
-(missing,) = re.findall(r"missing ranks: {(\d+)}", said)
+(missing,) = re.findall(r"missing ranks: {(\d+)}", report)
 assert int(missing) == first_to_fail(counted) == 2
 
 # %% [markdown]
@@ -785,12 +839,13 @@ assert round(printed, 1) == 58.7  # the paper's text says 58.7 % too
 # Below are three replicas of one rank each. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, while the
 # others are already waiting for its gradients.
 #
-# Besides the guess below, think about three more questions. How many steps of work do the others lose? How many steps must replica 2 repeat? And
-# what does all this cost in a step without a failure?
+# Besides the guess below, think about two more questions. For how long do the others stand still? And what does all this cost in a step without a
+# failure?
 
 # %%
-# %%guess stands_still --unit s
-# Replica 2 is killed. For how many seconds do the other two stand still?
+# %%guess lost_steps
+# Replica 2 is killed in the middle of a step. How many steps of work do the other two
+# lose? (With an elastic restart: all since the last checkpoint.)
 ...
 
 # %% [markdown]
@@ -925,30 +980,19 @@ assert stood > 0.8
 assert all(1 <= end.lost <= 2 for end in alive)
 assert back.taken_at >= 10  # it did not start again from 0
 assert more > 0  # quorum and commit are not free
+lost = max(end.lost for end in alive)
 Table(
-    ("what a lost replica costs", "predicted", "measured"),
+    ("when a replica dies", "predicted", "measured"),
     [
-        ["the others stand still", "1 s, until it counts as dead", f"{stood:.1f} s"],
-        [
-            "work of theirs that is lost",
-            "the step it died in",
-            f"{max(end.lost for end in alive)} step",
-        ],
-        [
-            "the one that is back goes on",
-            "where the others are",
-            f"at step {back.taken_at}",
-        ],
-        [
-            "a step in which nothing happens",
-            "quorum and commit on top",
-            f"{1e3 * more:.1f} ms more",
-        ],
+        ("the others stand still", "until it counts as dead, 1 s", f"{stood:.1f} s"),
+        ("steps that the others lose", "the one it died in: 1", str(lost)),
+        ("it continues at step", "the others', at least 10", str(back.taken_at)),
+        ("a step without a failure", "longer", f"{1e3 * more:.1f} ms longer"),
     ],
 )
 
 # %%
-beside("stands_still", predicted=1.0, measured=round(stood, 1))
+beside("lost_steps", predicted=1, measured=lost)
 
 # %% [markdown]
 # A line is printed whenever the number of participating replicas changes. The replicas do not start at the same time, so the first steps may be
@@ -981,18 +1025,20 @@ beside("stands_still", predicted=1.0, measured=round(stood, 1))
 #
 # | variable | does | cost |
 # |---|---|---|
-# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | compares shapes and calls before each collective | a message each |
+# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | compares shapes and calls before each collective | a barrier and messages each time |
 # | `TORCH_FR_BUFFER_SIZE=2000` (older: `TORCH_NCCL_TRACE_BUFFER_SIZE`) | the flight recorder keeps this many collectives | little |
 # | `TORCH_NCCL_DUMP_ON_TIMEOUT=1` | it writes them to files when time is up | none |
 # | `TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/path/trace_` | where | none |
 # | `TORCH_NCCL_ASYNC_ERROR_HANDLING=3` (the default) | a time-out ends the process instead of leaving it waiting | none |
 # | `NCCL_DEBUG=INFO`, `NCCL_DEBUG_SUBSYS=INIT,NET` | shows which interface and which links NCCL uses | a long log |
 # | `init_process_group(timeout=...)` | sets how long a rank waits for the others | none |
-#
+
+# %% [markdown]
 # ## Tomorrow's script
 #
 # This program is prepared for such failures, without the workshop. It waits two minutes instead of ten (NCCL) or thirty (gloo), and writes its stack
-# when it receives a signal. It looks before it reduces, and skips a step that is not finite. After each epoch it compares the weights and the data of
+# when it receives a signal. (Send that signal only to a rank that is stuck. If a rank is just running Python, reading its stack in this way can
+# crash it.) It looks before it reduces, and skips a step that is not finite. After each epoch it compares the weights and the data of
 # all ranks, and writes a checkpoint beside the last one before it replaces it. `record` passes a rank's traceback to torchrun. `torchrun
 # --max-restarts 3 --nproc-per-node 8 train_guarded.py` starts all ranks again when one dies, and they finish the epochs that are missing.
 
@@ -1016,7 +1062,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
-faulthandler.register(signal.SIGUSR1)  # kill -USR1 PID: this rank writes its stack
+faulthandler.register(signal.SIGUSR1)  # kill -USR1 PID: a stuck rank writes its stack
 
 
 def is_whole(model, loss):
@@ -1034,11 +1080,11 @@ def is_whole(model, loss):
 
 def checksums(tensors):
     """A checksum of each rank's tensors, on all ranks."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().cpu().numpy().tobytes())
+        digest.update(tensor.detach().cpu().numpy().tobytes())
     every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, found.hexdigest()[:16])
+    dist.all_gather_object(every, digest.hexdigest()[:16])
     return every
 
 
@@ -1119,10 +1165,10 @@ os.environ["CHECKPOINT"] = str(folder / "broken.pt")
 
 BREAK = "            if (rank, epoch) == (1, 1) and batch[0] == order[0]:\n"
 infinite = guarded.replace(LOSS, BREAK + "                loss *= torch.inf\n" + LOSS)
-told = launch.torchrun(infinite, 2).text
-print(told, end="")
-assert told.count("not finite") == told.count("not finite on ranks [1]") == 1
-assert "epoch 2: mean loss" in told
+log = launch.torchrun(infinite, 2).text
+print(log, end="")
+assert log.count("not finite") == log.count("not finite on ranks [1]") == 1
+assert "epoch 2: mean loss" in log
 
 # %%
 CHECK, MINE = "        check(model, ", "mine = batch[rank::ranks]"
@@ -1133,13 +1179,13 @@ for right, wrong, expected in (
     (MINE, "mine = batch[::ranks]", "the same data on some ranks, by rank: ["),
 ):
     assert guarded.count(right) == 1
-    said = "nothing"
+    message = "no error"
     try:
         launch.torchrun(guarded.replace(right, wrong), 2)
     except launch.RankFailed as error:
-        said = error.failures[0].message
-    print(said)
-    assert expected in said
+        message = error.failures[0].message
+    print(message)
+    assert expected in message
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
@@ -1151,12 +1197,10 @@ show.recorded_run("62_when_it_breaks")
 # ## What to take away
 #
 # - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: a different line, a different collective, no collective.
-# - Every rank makes the same collectives, in the same order, with the same shapes. An `if rank == 0:` goes around the print, not around the
-#   collective.
-# - A collective has no name. If ranks call collectives in different orders, unrelated tensors are added, without an error.
-# - Set a time limit. It turns a hang into an error with a line.
-# - If you have no line, count collectives: torch's flight recorder has the number for each rank, and the smallest number names the culprit. If all
-#   numbers are equal, compare what the last collectives were.
+# - Every rank makes the same collectives, in the same order, with the same shapes: an `if rank == 0:` goes around the print, not around the
+#   collective. A collective has no name. If ranks call them in different orders, unrelated tensors are added, without an error.
+# - Set a time limit. It turns a hang into an error with a line. If you have no line, count collectives: torch's flight recorder has the number for
+#   each rank, and the smallest number names the culprit. If all numbers are equal, compare what the last collectives were.
 # - Check that numbers are finite *before* they are summed. Afterwards every rank looks guilty.
 # - Weights must be equal, data must not: use two checksums.
 # - A restart gives fresh processes. They know only what you have saved.
@@ -1168,10 +1212,10 @@ show.recorded_run("62_when_it_breaks")
 # ## Sources
 #
 # - PyTorch documentation: *Distributed communication package* (debugging, `TORCH_DISTRIBUTED_DEBUG`), *torchrun* (restarts, rendezvous),
-#   and the tutorial *Flight Recorder for Debugging Stuck Jobs*; NCCL documentation, environment variables.
+#   and the tutorial *Flight Recorder for Debugging Stuck Jobs*; NCCL documentation, *Collective Operations* (different counts) and
+#   *Environment Variables*.
 # - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 and table 5
-#   (interruptions by cause, the flight
-#   recorder).
+#   (interruptions by cause, the flight recorder).
 # - torchft: its documentation, and the authors' *Fault Tolerant Llama: training with 2000 synthetic failures every ~15 seconds and no
 #   checkpoints on Crusoe L40S*, PyTorch blog, June 2025.
 # - The rules for who is to blame, in code: `workshop/launch/failures.py`, `judge`.

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = loss.detach().clone()
     if dist.get_rank() == 0:
         dist.all_reduce(total)
@@ -34,7 +34,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = loss.detach().clone()
     dist.all_reduce(total)
     say(total / dist.get_world_size())
@@ -47,7 +47,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = loss.detach().clone()
     dist.all_reduce(total)
     if dist.get_rank() == 0:
@@ -61,7 +61,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = loss.detach().clone()
     if dist.get_rank() == 0:
         say(total)
@@ -74,7 +74,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = loss
     dist.all_reduce(total)
     if dist.get_rank() == 0:

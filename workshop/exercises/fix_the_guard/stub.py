@@ -3,7 +3,7 @@ import torch.distributed as dist
 
 
 def tell_mean(loss: torch.Tensor, say) -> None:
-    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    """Rank 0 calls `say` with the mean loss of all ranks; `loss` stays as it is."""
     total = ...
     ...
     if dist.get_rank() == 0:
