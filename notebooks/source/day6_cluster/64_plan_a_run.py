@@ -516,7 +516,7 @@ MINUTES = [2 ** (k / 4) for k in range(4, 40)]
 
 
 def kept_by_interval(number, gb_per_second, restart_minutes):
-    """The best interval in minutes, and the share of the time kept for each of MINUTES."""
+    """The best interval in minutes, and the share of the time kept at all MINUTES."""
     save = write_seconds(checkpoint, 1e9 * gb_per_second)
     m, restart = failures.seconds_between(number), 60 * restart_minutes
     best = checkpoint_interval(save, number, failures.device_hours_between) / 60
@@ -527,7 +527,7 @@ def draw(gb_per_second, restart_minutes):
     shares, dotted = {}, {}
     for number in (1_024, 16_384):
         best, kept = kept_by_interval(number, gb_per_second, restart_minutes)
-        name = f"{number:,} GPUs: at best {max(kept):.0%} kept"
+        name = f"{number:,} GPUs (at best {max(kept):.0%})"
         shares[name], dotted[name] = kept, best
     return show.goodput_by_interval(MINUTES, shares, dotted)
 
