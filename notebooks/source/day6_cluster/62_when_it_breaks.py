@@ -36,8 +36,8 @@ ends_of = {}  # name of a lab: its error, which knows how each rank ended
 
 @register_cell_magic
 def breaks(flags, program):
-    """Like %%torchrun, for a cell that is meant to fail: print the report of the failure
-    and the lines that it names, and keep the error in `ends_of`.
+    """Like %%torchrun, for a cell that is meant to fail: print the report and the lines
+    that it names, and keep the error in `ends_of`.
     """
     name, ranks, *limits = flags.split()
     limits = dict(one.split("=") for one in limits)
@@ -986,7 +986,7 @@ Table(
     [
         ("the others stand still", "until it counts as dead, 1 s", f"{stood:.1f} s"),
         ("steps that the others lose", "the one it died in: 1", str(lost)),
-        ("it continues at step", "the others', at least 10", str(back.taken_at)),
+        ("it comes back at step", "the others', at least 10", str(back.taken_at)),
         ("a step without a failure", "longer", f"{1e3 * more:.1f} ms longer"),
     ],
 )
