@@ -105,8 +105,8 @@ assert max(each_once) < 0.3
 
 # %% [markdown]
 # **Remove copies first, then split.** (`workshop.assets.questions` does so.) Copies also matter in training. A text that occurs three times in the
-# file is read three times in one epoch, and the model starts to memorize it. Lee et al. (2022, abstract) removed copies, and their models then
-# repeated text of the training set ten times less often.
+# file is read three times in one epoch, and what is read more often is learned by heart sooner ([72_capacity](72_capacity.ipynb) measures this).
+# Lee et al. (2022, abstract) removed copies, and their models then repeated text of the training set ten times less often.
 #
 # ## Copies that differ a little
 #
@@ -212,8 +212,8 @@ def pairs_alike(similarity, num_pairs):
 NUM_PAIRS = 400
 measured = {}
 for similarity in (0.5, 0.6, 0.7, 0.76, 0.8, 0.86, 0.9):
-    found = set(near_pairs(signatures(pairs_alike(similarity, NUM_PAIRS)), 14))
-    measured[similarity] = sum((i, i + 1) in found for i in range(0, 2 * NUM_PAIRS, 2))
+    pairs = set(near_pairs(signatures(pairs_alike(similarity, NUM_PAIRS)), 14))
+    measured[similarity] = sum((i, i + 1) in pairs for i in range(0, 2 * NUM_PAIRS, 2))
     measured[similarity] /= NUM_PAIRS
 
 
@@ -238,8 +238,12 @@ assert round(ours[3], 1) == 98.8
 beside("found_at_80", predicted=chance(0.8), measured=measured[0.8])
 
 # %% [markdown]
-# FineWeb's authors print the same numbers. RefinedWeb, an earlier data set, used 450 bands of 20 (same appendix), which is 80 times as many hashes.
-# What is the benefit? Look where the two curves rise:
+# Where does the prediction come from? All 8 hashes of a band agree with probability $0.8^8 = 0.17$. That none of the 14 bands agrees has the
+# probability $(1 - 0.17)^{14} = 0.08$, so 92 of 100 such pairs are found. In general it is $1 - (1 - s^r)^b$ for b bands of r hashes and a
+# similarity s. FineWeb's authors give this probability for four similarities, and the cell above checks that the formula returns their numbers.
+#
+# RefinedWeb, an earlier data set, used 450 bands of 20 (same appendix), which is 80 times as many hashes. What is the benefit? Look where the two
+# curves rise:
 
 # %%
 few, most = chance(0.6, 450, 20), chance(0.8, 450, 20)
@@ -283,19 +287,64 @@ def every_jaccard(sets):
 exact = torch.cat(list(every_jaccard(sets)))
 assert len(exact) == num_pairs
 expected = float((1 - (1 - exact.double() ** 8) ** 14).sum())
-found = [near_pairs(signatures(sets, seed), 14) for seed in range(4)]
-counts = [len(pairs) for pairs in found]
-print(f"predicted {expected:.0f} pairs, found {counts}")
+signed = [signatures(sets, seed) for seed in range(4)]
+by_seed = [near_pairs(one, 14) for one in signed]
+counts = [len(pairs) for pairs in by_seed]
+print(f"predicted: {expected:.0f} pairs; four seeds find", *counts)
 assert abs(np.mean(counts) / expected - 1) < 0.25
 assert np.std(counts) > 2 * expected**0.5
 
 # %% [markdown]
 # On average the prediction is right to within a quarter. But the counts vary a lot between seeds, more than twice as much as they would for
 # independent pairs. The pairs are not independent: many questions begin with the same words. If shingles of these words have the smallest numbers in
-# a whole band, all these questions are found together. The next cell prints the most similar pairs that the first seed found:
+# a whole band, all these questions are found together.
+#
+# Each pair that is found has to be compared, so the bands decide how much work is left. **Predict:** cut the same 112 hashes into 28 bands of 4
+# instead of 14 of 8. How many times as many pairs of questions are found?
 
 # %%
-likest = sorted(found[0], key=lambda pair: -jaccard(sets[pair[0]], sets[pair[1]]))
+# %%guess more_pairs --unit times
+# Pairs that agree in one of 28 bands of 4, divided by those that agree in one of 14 of 8
+...
+
+# %%
+NEAR = 0.7
+very_alike = exact[exact >= NEAR]
+
+
+def chances_added(similarities, bands):
+    """How many of these pairs the formula expects in a bucket together."""
+    return float(chance(similarities.double(), bands, HASHES // bands).sum())
+
+
+rows, in_all = [], {}
+for bands in (28, 14, 8):
+    pairs = near_pairs(signed[0], bands)
+    in_all[bands] = chances_added(exact, bands), len(pairs)
+    kept = sum(jaccard(sets[i], sets[j]) >= NEAR for i, j in pairs)
+    of_near = chances_added(very_alike, bands), kept
+    numbers = [f"{number:,.0f}" for number in (*in_all[bands], *of_near)]
+    rows.append((f"{bands} of {HASHES // bands}", *numbers))
+    assert abs(of_near[0] - kept) < 2 * len(very_alike) ** 0.5
+assert float((exact < 0.3).float().mean()) > 0.99
+assert in_all[28][1] > 20 * in_all[14][1]
+assert kept < 0.5 * len(very_alike)  # 8 bands of 14
+head = "bands", "predicted", "found", "near, predicted", "near, found"
+about = f"Pairs of questions. {len(very_alike)} are near: {NEAR} or more"
+print(Table(head, rows, about))
+predicted, counted = (a / b for a, b in zip(in_all[28], in_all[14], strict=True))
+beside("more_pairs", predicted=predicted, measured=counted)
+
+# %% [markdown]
+# A pair of similarity 0.3 agrees in one of 28 bands of 4 with probability 0.2, and nearly all of the 14.5 million pairs are less alike than that. So
+# bands of 4 hashes find all near pairs, but leave many times as many pairs to compare. Bands of 14 hashes leave hardly any to compare, and miss most
+# of the near pairs. Change the numbers of bands and look for a better compromise.
+#
+# These are the most similar pairs that the first seed finds with 14 bands:
+
+
+# %%
+likest = sorted(by_seed[0], key=lambda pair: -jaccard(sets[pair[0]], sets[pair[1]]))
 for i, j in likest[:12]:
     print(f"{jaccard(sets[i], sets[j]):.2f}  {questions[i]}\n      {questions[j]}")
 
@@ -324,16 +373,16 @@ def keep_one(count, pairs):
 
 
 def alike(pairs):
-    return {(i, j) for i, j in pairs if jaccard(sets[i], sets[j]) >= 0.7}
+    return {(i, j) for i, j in pairs if jaccard(sets[i], sets[j]) >= NEAR}
 
 
-near = alike(found[0])
+near = alike(by_seed[0])
 kept = set(keep_one(len(questions), near))
 cleaned = [pair for i, pair in enumerate(once) if i in kept]
 same_label = sum(once[i][1] == once[j][1] for i, j in near)
 print(f"{len(once):,} questions, {len(cleaned):,} of them kept")
 print(f"{same_label} of the {len(near)} near pairs have the same label")
-others = alike(set.union(*found[1:]))
+others = alike(set.union(*by_seed[1:]))
 left = [pair for pair in others if kept.issuperset(pair)]
 print(f"near pairs by other hash functions: {len(others)} before, {len(left)} after")
 assert [question for question, _ in once] == questions
@@ -344,7 +393,7 @@ assert 0 < len(left) < 0.5 * len(others)
 # Nearly all near pairs have the same label, so a near copy in the training set gives the answer away, too: **remove copies and near copies first,
 # then split** `cleaned`. A few near pairs are left, because 14 bands of 8 often miss a similarity of 0.7. The threshold also costs questions that
 # only look alike, such as those about the letters B and F. (Our memorizer would not notice the difference: it only recognizes questions that are
-# equal letter by letter. A model that generalizes does.)
+# equal letter by letter. A model that also answers questions like those it has seen profits from near copies.)
 #
 # The same search protects published tests. Before training, you look up the shingles of the **benchmark** questions in the training text and remove
 # what overlaps (**decontamination**): GPT-3's authors looked for 13 words in a row (Brown et al., 2020, appendix C). A question that was reworded or
@@ -405,29 +454,35 @@ sources = {
     "before 1830": [words for name, words in speeches.items() if name[:4] < "1830"],
     "since 1990": [words for name, words in speeches.items() if name[:4] >= "1990"],
 }
-tokens = {}
+tokens, rows = {}, []
 for source, texts in sources.items():
     parts = tokenizer(texts)["input_ids"]
     end = [tokenizer.eos_token_id]
     tokens[source] = np.array([t for part in parts for t in part + end], np.uint16)
     rate = sum(len(words.encode()) for words in texts) / len(tokens[source])
-    print(f"{source:<12} {len(tokens[source]):>8,} tokens, {rate:.2f} bytes each")
+    rows.append((source, f"{len(tokens[source]):,}", f"{rate:.2f}"))
+Table(("source", "tokens", "bytes a token"), rows)
 
 # %%
 SEQ_LEN, DRAWN = 256, 2000
 weights = {"manual": 0.5, "before 1830": 0.25, "since 1990": 0.25}
-there = {source: len(found) // SEQ_LEN for source, found in tokens.items()}
+there = {source: len(numbers) // SEQ_LEN for source, numbers in tokens.items()}
 draw = random.Random(0).choices(list(weights), weights.values(), k=DRAWN)
 drawn, reads = Counter(), Counter()
 for source in draw:  # the source's next sequence; after the last one, the first again
     reads[source, drawn[source] % there[source]] += 1
     drawn[source] += 1
+rows = []
 for source, share in weights.items():
     expected = share * DRAWN / there[source]
     times = [reads[source, i] for i in range(there[source])]
-    print(f"{source:<12} predicted {expected:.2f} epochs: ", end="")
-    print(f"a sequence is read {min(times)} or {max(times)} times")
-    assert (min(times), max(times)) == (int(expected), int(expected) + 1)
+    few, most, epochs = min(times), max(times), sum(times) / there[source]
+    assert (few, most) == (int(expected), int(expected) + 1)
+    assert abs(epochs - expected) < 4 * DRAWN**0.5 / there[source]
+    numbers = f"{share:.2f}", f"{expected:.2f}", f"{epochs:.2f}"
+    rows.append((source, *numbers, f"{few} or {most}"))
+head = "share", "epochs, predicted", "measured", "reads of a sequence"
+Table(("source", *head), rows)
 
 # %% [markdown]
 # ## A file of tokens, and who reads it
@@ -532,15 +587,15 @@ for knows in ("nothing", "its rank", "its rank and its worker"):
     report(**{knows: numbers})
 
 # %%
-streams = {}
+streams, rows = {}, []
 for knows, times in (("nothing", 4), ("its rank", 2), ("its rank and its worker", 1)):
     read = Counter(i for rank in range(2) for i in streamed[rank][knows])
     streams[knows] = [read[i] for i in range(NUM_SAMPLES)]
-    assert len(set(streams[knows])) == 1
-    print(
-        f"it knows {knows}: reads of each sample {streams[knows][0]}, predicted {times}"
-    )
-    assert streams[knows][0] == times
+    assert set(streams[knows]) == {times}
+    rows.append((knows, f"{times}", f"{streams[knows][0]}"))
+print(
+    Table(("the stream knows", "predicted", "measured"), rows, "Reads of each sample")
+)
 assert streamed[0]["nothing"] == streamed[1]["nothing"]
 beside("reads", predicted=2 * 2, measured=streams["nothing"][0])
 
@@ -814,7 +869,8 @@ show.recorded_run("71_data")
 # - **Remove copies first, then split.** Before that, nine of ten test questions were also in the training set, and a model that only memorizes
 #   looked good.
 # - MinHash finds near copies without comparing all pairs. With b bands of r hashes it finds a pair of similarity s with probability
-#   $1 - (1 - s^r)^b$. It finds texts that are alike, which need not be copies.
+#   $1 - (1 - s^r)^b$. Shorter bands find more of the near copies and leave many more pairs to compare. It finds texts that are alike, which need
+#   not be copies.
 # - A source's epochs are its share times all tokens, divided by its own tokens. LLaMA read Wikipedia 2.45 times and the web 1.1 times.
 # - If an `IterableDataset` knows neither its rank nor its worker, each sample is read (ranks times workers) times. Nothing fails.
 # - **Let the step number determine what is read**: the same samples on any number of ranks that divides the batch, nothing to save, and nothing read
