@@ -268,8 +268,8 @@ beside("eight_at_once", predicted=1.0, measured=eight / one)
 #
 # ## How full can it get?
 #
-# Now the measurement. We give models with 1,880 and 5,424 parameters 0.5 to 8 bits of facts for each parameter, and let them read all of it 40
-# times. **Guess:** how many bits per parameter does a model know that was offered 8?
+# Now the measurement. We give models with 5,424 parameters 0.5 to 4 bits of facts for each parameter, and models with 1,880 parameters up to 8 bits,
+# and let them read all of it 40 times. **Guess:** how many bits per parameter does a model know that was offered 8?
 
 # %%
 # %%guess held --unit bits
@@ -279,7 +279,7 @@ beside("eight_at_once", predicted=1.0, measured=eight / one)
 
 # %% [markdown]
 # The settings are independent of each other, so ranks can share them, with no gradient to exchange. (Not every use of ranks is data parallelism.)
-# Rank 0 trains the larger models and rank 1 the smaller ones, with one setting more. That is about the same amount of work.
+# Rank 0 trains the larger models and rank 1 the smaller ones, with one setting more.
 
 
 # %%
@@ -301,10 +301,10 @@ SETTINGS = (16, (0.5, 1, 2, 4)), (8, (0.5, 1, 2, 4, 8))  # per rank: width, offe
 from workshop import report
 
 width, offers = SETTINGS[rank]
-report(found={offered: known_after(width, offered, 40, device) for offered in offers})
+report(known={offered: known_after(width, offered, 40, device) for offered in offers})
 
 # %%
-held = {width: swept[rank]["found"] for rank, (width, _) in enumerate(SETTINGS)}
+held = {width: swept[rank]["known"] for rank, (width, _) in enumerate(SETTINGS)}
 
 
 def mean(values):
@@ -312,13 +312,13 @@ def mean(values):
 
 
 offers, rows = SETTINGS[1][1], []
-for width, found in held.items():
-    most = max(mean(bits) for bits in found.values()) * size_of(width)
-    bits = [f"{mean(found[some]):.2f}" if some in found else "-" for some in offers]
+for width, by_offer in held.items():
+    most = max(mean(bits) for bits in by_offer.values()) * size_of(width)
+    bits = [f"{mean(by_offer[x]):.2f}" if x in by_offer else "-" for x in offers]
     rows.append((f"{size_of(width):,}", *bits, f"{most:,.0f}"))
-    assert min(found[0.5]) > 0.45
-    assert min(found[1]) > 0.8
-    assert 1.1 < min(found[4]) < max(found[4]) < 1.5
+    assert min(by_offer[0.5]) > 0.45
+    assert min(by_offer[1]) > 0.8
+    assert 1.1 < min(by_offer[4]) < max(by_offer[4]) < 1.5
 assert abs(mean(held[16][4]) / mean(held[8][4]) - 1) < 0.2  # per parameter: about equal
 assert abs(mean(held[8][8]) / mean(held[8][4]) - 1) < 0.1  # no more than if offered 4
 head = "parameters", *(f"{offered:g} offered" for offered in offers)
@@ -356,15 +356,15 @@ EXPOSURES = [(160,), (80, 20, 10)]  # per rank; the 160 are most of the work
 
 # %%
 # %%ranks --pass EXPOSURES --into read
-report(found=[(times, known_after(8, 4, times, device)) for times in EXPOSURES[rank]])
+report(known=[(times, known_after(8, 4, times, device)) for times in EXPOSURES[rank]])
 
 # %%
 by_exposures = {40: held[8][4]}
 for rank in (0, 1):
-    by_exposures |= dict(read[rank]["found"])
+    by_exposures |= dict(read[rank]["known"])
 by_exposures = dict(sorted(by_exposures.items()))
-for times, bits in by_exposures.items():
-    print(f"{times:>3} exposures: {mean(bits):.2f} bits known per parameter")
+rows = [(f"{times}", f"{mean(bits):.2f}") for times, bits in by_exposures.items()]
+print(Table(("exposures", "bits known per parameter"), rows))
 rising = [mean(bits) for bits in by_exposures.values()]
 assert all(later > 1.05 * earlier for earlier, later in pairwise(rising))
 assert rising[-1] / rising[-2] < rising[1] / rising[0]  # growth slows down
@@ -480,10 +480,10 @@ for name, (fact_bits, weight_bits) in FORMATS.items():
 
 # %%
 per_byte = {b: 8 * mean(left["full", b]) / (b + 16 / 64) for b in (8, 6, 5, 4)}
-for bits, fact_bits in per_byte.items():
-    print(f"{bits} bits per weight: {fact_bits:.1f} bits of facts in a byte")
 assert per_byte[4] > per_byte[8]
 assert max(per_byte, key=per_byte.get) in (5, 6)
+rows = [(f"{bits}", f"{fact_bits:.1f}") for bits, fact_bits in per_byte.items()]
+Table(("bits per weight", "bits of facts in a byte"), rows)
 
 # %% [markdown]
 # **The two disagree.** In our models a byte holds more facts in int4 than in int8, and most with five or six bits per weight. But ours have 1,880
@@ -632,9 +632,12 @@ import lzma
 from workshop.assets import text
 from workshop.facts.catalogue import model as spec_of
 
+rows = []
 for name in ("smollm2-135m", "llama-3-8b"):
-    bits = 2 * spec_of(name).num_params
-    print(f"{name}: at 2 bits per parameter {bits / 1e9:.2f} Gbit, {bits / 8e9:.3f} GB")
+    size = spec_of(name).num_params
+    rows.append((name, f"{size / 1e9:.2f}", f"{2 * size / 1e9:.2f}"))
+head = "model", "billions of parameters", "billions of bits, 2 per parameter"
+print(Table(head, rows), end="\n\n")
 manual = "".join(text.load("manual").values()).encode()
 packed = 8 * len(lzma.compress(manual, preset=9))
 print(f"Python's reference manual: {len(manual):,} bytes, {packed:,} bits compressed;")
@@ -643,11 +646,11 @@ assert len(manual) > 2 * packed / 8
 assert packed / 2 < 0.01 * spec_of("smollm2-135m").num_params
 
 # %% [markdown]
-# Try it with a folder of your own. Two more numbers for orientation: the English Wikipedia has about 4.5 billion words (footnote 4 of the paper,
-# as of 2024), and the paper estimates that Wikipedia and all English textbooks together contain fewer than 14 billion bits of knowledge, as much
-# as 7 billion parameters hold. Both the estimate and the 2 bits assume 1,000 exposures, and for your own documents that is the harder part.
-# Documents that the model must know have to be repeated or, better, rewritten in many ways. (In the paper's main data set, hardly any two of the
-# 1,000 texts about a person are alike.)
+# By this limit SmolLM2 has room for the whole manual in less than a hundredth of its parameters. Try it with a folder of your own. Two more numbers
+# for orientation: the English Wikipedia has about 4.5 billion words (footnote 4 of the paper, as of 2024), and the paper estimates that Wikipedia
+# and all English textbooks together contain fewer than 14 billion bits of knowledge, as much as 7 billion parameters hold. Both the estimate and
+# the 2 bits assume 1,000 exposures, and for your own documents that is the harder part. Documents that the model must know have to be repeated or,
+# better, rewritten in many ways. (In the paper's main data set, hardly any two of the 1,000 texts about a person are alike.)
 #
 # ### A slider that decides
 #
@@ -662,30 +665,30 @@ BITS = {"100 times, 16 bits": 1.0, "1,000 times, int8": 2.0, "1,000 times, int4"
 WAYS = tuple(BITS)
 
 
-def draw(log_people, read_and_kept):
+def draw(people, read_and_kept):
     """Parameters needed by number of people, and two models."""
     figure, axis = new_figure(6.6, 3.0)
     bits, counts = BITS[read_and_kept], [10 ** (k / 8) for k in range(40, 65)]
     needed = [parameters_for(int(n), NAMES, PEOPLE, bits) for n in counts]
     axis.loglog(counts, needed, color=MEASURED)
-    here = parameters_for(int(10**log_people), NAMES, PEOPLE, bits)
-    axis.plot(10**log_people, here, "o", color=MEASURED)
+    here = parameters_for(people, NAMES, PEOPLE, bits)
+    axis.plot(people, here, "o", color=MEASURED)
     for name in ("smollm2-135m", "llama-3-8b"):
         size = spec_of(name).num_params
         axis.axhline(size, color="#888888", linestyle="--", linewidth=1)
         axis.text(counts[0], 1.1 * size, name, fontsize=8)
     axis.set(xlabel="people", ylabel="parameters needed", ylim=(1e6, 3e10))
     fits = here <= spec_of("smollm2-135m").num_params
-    title = f"{10**log_people:,.0f} people, {read_and_kept}: {here / 1e6:,.0f} "
+    title = f"{people:,} people, {read_and_kept}: {here / 1e6:,.0f} "
     title += f"million parameters; SmolLM2 is {'large enough' if fits else 'too small'}"
     axis.set_title(title, fontsize=9, loc="left")
     return Picture(figure, title)
 
 
-steps = tuple(5 + k / 4 for k in range(13))
+steps = tuple(n * 10**k for k in (5, 6, 7) for n in (1, 2, 3, 5))
 explore(
     draw,
-    [Control("log_people", 6.5, steps), Control("read_and_kept", WAYS[0], WAYS)],
+    [Control("people", 2_000_000, steps), Control("read_and_kept", WAYS[0], WAYS)],
 )
 
 # %%
@@ -693,9 +696,10 @@ smol = spec_of("smollm2-135m").num_params
 three_million = {
     way: parameters_for(3_000_000, NAMES, PEOPLE, bits) for way, bits in BITS.items()
 }
-for way, needed in three_million.items():
-    print(f"3 million people, {way}: {needed / smol:.2f} times SmolLM2's parameters")
 assert [way for way in WAYS if three_million[way] <= smol] == ["1,000 times, int8"]
+rows = [(way, f"{needed / smol:.2f}") for way, needed in three_million.items()]
+head = "read and kept", "parameters needed, divided by SmolLM2's"
+Table(head, rows, "Three million people")
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -769,7 +773,7 @@ for setting, (_, _, weights, _, _, optimizer) in mine.items():
         optimizer.load_state_dict(saved[setting]["optimizer"])
 
 for epoch in range(first, first + 3):
-    found = {}
+    results = {}
     for setting, (net, size, weights, rows, values, optimizer) in mine.items():
 
         def losses(weights, rows, values, net=net):
@@ -783,14 +787,14 @@ for epoch in range(first, first + 3):
             optimizer.step()
         with torch.no_grad():  # after the last update
             by_token = vmap(losses)(weights, rows, values)
-        saved = (math.log(WORDS) - by_token).sum(2).clamp(min=0)  # nats, of each fact
-        known = saved.sum().item() / math.log(2) / SEEDS / size
+        nats = (math.log(WORDS) - by_token).sum(2).clamp(min=0)  # saved, for each fact
+        known = nats.sum().item() / math.log(2) / SEEDS / size
         loss = by_token.mean().item()
         kept = {name: weight.detach() for name, weight in weights.items()}
         state = {"weights": kept, "optimizer": optimizer.state_dict()}
-        found[setting] = {"known": known, "loss": loss, **state}
+        results[setting] = {"known": known, "loss": loss, **state}
     everything = [None] * ranks if rank == 0 else None
-    dist.gather_object(found, everything)
+    dist.gather_object(results, everything)
     if rank == 0:
         settings = {key: value for part in everything for key, value in part.items()}
         mean = sum(value["loss"] for value in settings.values()) / len(settings)
