@@ -19,7 +19,6 @@
 # %load_ext workshop
 import copy
 import random
-import time
 
 import torch
 import torch.nn.functional as F
@@ -56,18 +55,18 @@ def continue_text(start, new_tokens=24):
     """What the model writes after this text, the likeliest token each time."""
     given = tokenizer(start, return_tensors="pt").to(device)
     with quietly():
-        said = model.generate(**given, max_new_tokens=new_tokens, do_sample=False)
-    return tokenizer.decode(said[0, given.input_ids.shape[1] :])
+        written = model.generate(**given, max_new_tokens=new_tokens, do_sample=False)
+    return tokenizer.decode(written[0, given.input_ids.shape[1] :])
 
 
 ASKED = "What is the capital of France?"
 ANSWER_BEGINS = "<|im_start|>assistant\n"
 bare = continue_text(f"{ASKED} What")
-asked = continue_text(turn("user", ASKED) + ANSWER_BEGINS)
+in_template = continue_text(turn("user", ASKED) + ANSWER_BEGINS)
 print(f"{ASKED} What ... {bare!r}")
-print(f"the same question in the template: {asked!r}")
-assert "Paris" in asked
-assert asked.endswith("<|im_end|>")
+print(f"the same question in the template: {in_template!r}")
+assert "Paris" in in_template
+assert in_template.endswith("<|im_end|>")
 assert "Paris" not in bare
 
 # %% [markdown]
@@ -76,7 +75,8 @@ assert "Paris" not in bare
 #
 # We now teach it a second job. Each of TREC's questions has a label that says what *kind* of thing the question asks for. In our conversations the
 # assistant names the kind of one or several questions. The next cell builds such a conversation twice: by hand, turn by turn, and with the template
-# that comes with the tokenizer. Both give the same text:
+# that comes with the tokenizer. Both give the same text. For training, the text ends with the last answer; to ask the model,
+# `add_generation_prompt=True` adds the line that begins its turn:
 
 # %%
 data = questions.load(num_test=500)
@@ -85,15 +85,19 @@ JOB = "Name the kind."
 
 def messages(examples):
     """A conversation as transformers takes it: who says what."""
-    said = [("system", JOB)]
+    turns = [("system", JOB)]
     for question, kind in examples:
-        said += [("user", question), ("assistant", kind)]
-    return [{"role": role, "content": words} for role, words in said]
+        turns += [("user", question), ("assistant", kind)]
+    return [{"role": role, "content": words} for role, words in turns]
 
 
 first = messages(data.train[:3])
 by_hand = "".join(turn(one["role"], one["content"]) for one in first)
-assert by_hand == tokenizer.apply_chat_template(first, tokenize=False)
+written = tokenizer.apply_chat_template(first, tokenize=False)
+prompt = tokenizer.apply_chat_template(
+    first, tokenize=False, add_generation_prompt=True
+)
+assert (written, prompt) == (by_hand, by_hand + ANSWER_BEGINS)
 print(by_hand)
 
 # %% [markdown]
@@ -162,8 +166,8 @@ for one, mine in zip(spoken, train, strict=True):
     marked = tokenizer.apply_chat_template(one, chat_template=MARKED, **marks)
     assert marked["input_ids"] == mine["input_ids"]
     theirs = [
-        token if said else -100
-        for token, said in zip(
+        token if of_answer else -100
+        for token, of_answer in zip(
             marked["input_ids"], marked["assistant_masks"], strict=True
         )
     ]
@@ -247,13 +251,14 @@ lengths = [len(one["input_ids"]) for one in five]
 wider = padded["input_ids"].numel() / row["input_ids"].numel()
 print(f"lengths {lengths}: {padded['input_ids'].numel()} tokens", end=" ")
 print(f"or {row['input_ids'].numel()}")
-assert wider == 5 * max(lengths) / sum(lengths) > 1.5
+assert wider == 5 * max(lengths) / sum(lengths) > 2
 beside("wider", measured=wider)
 
 # %% [markdown]
-# Is this the same training? We compare the loss and the gradients of five batches: one padded, one packed by hand, and one packed by transformers,
-# which finds the conversations' borders from the positions alone. The last two are packed with a mistake: one forgets the blocks (it has neither
-# mask nor positions), the other forgets the labels and learns every token. Four of SmolLM2's layers are enough to see the difference.
+# Is this the same training? We compare the loss and the gradients of six batches. The first is padded, the second packed by hand, and the third packed
+# by transformers, which finds the conversations' borders from the positions alone. The fourth has our mask, but numbers its tokens without restarts.
+# The last two are packed with a mistake: one forgets the blocks (it has neither mask nor positions), the other forgets the labels and learns every
+# token. Four of SmolLM2's layers are enough to see the difference.
 
 # %%
 from transformers import DataCollatorWithFlattening
@@ -263,10 +268,13 @@ flat = {key: flat[key].to(device) for key in row}
 for key in row:
     assert torch.equal(flat[key], row[key])
 without = {key: row[key] for key in ("input_ids", "labels")}
+mask = {"attention_mask": may_look[None, None]}
+numbered = {"position_ids": torch.arange(row["labels"].numel(), device=device)[None]}
 batches = {
     "padded rows": padded,
-    "packed by hand": row | {"attention_mask": may_look[None, None]},
+    "packed by hand": row | mask,
     "packed by transformers": flat,
+    "one numbering, mask by hand": without | numbered | mask,
     "blocks forgotten": without,
     "labels forgotten": flat | {"labels": row["input_ids"]},
 }
@@ -288,25 +296,29 @@ def apart(one, other):
     return ((one - other).norm() / other.norm()).item()
 
 
+right_loss, wanted = gradient(padded)
 off, rows = {}, []
 for name, batch in batches.items():
-    began = time.perf_counter()
-    loss, found = gradient(batch)
-    seconds = time.perf_counter() - began
-    wanted = found if name == "padded rows" else wanted
-    off[name] = apart(found, wanted)
-    cost = f"{batch['input_ids'].numel()}", f"{seconds:.2f} s"
-    rows.append((name, f"{loss:.3f}", f"{off[name]:.1e}", *cost))
-assert max(off["packed by hand"], off["packed by transformers"]) < 1e-3
+    loss, computed = (right_loss, wanted) if batch is padded else gradient(batch)
+    off[name] = apart(computed, wanted)
+    tokens = f"{batch['input_ids'].numel()}"
+    rows.append((name, tokens, f"{loss:.3f}", f"{off[name]:.1e}"))
+    assert abs(loss / right_loss - 1) < 0.1
+right = "packed by hand", "packed by transformers", "one numbering, mask by hand"
+assert max(off[name] for name in right) < 1e-3
 assert min(off["blocks forgotten"], off["labels forgotten"]) > 0.05
-Table(("batch", "loss", "gradient off by", "tokens", "time"), rows)
+Table(("batch", "tokens", "loss", "gradient off by"), rows)
 
 # %% [markdown]
-# The first three batches give the same training, and the packed rows save the cost of padding. The last two are wrong, but the loss that they print
-# is close to the right one. (All these losses are high, because we use only four of SmolLM2's layers.)
+# The first four batches give the same training, and the packed rows have less than half as many tokens to compute. The last two are wrong, but the
+# loss that they print is close to the right one. (All these losses are high, because we use only four of SmolLM2's layers.)
 #
-# Why do the positions have to restart? Rotary attention itself depends only on differences of positions, so it would not notice. But the library reads
-# the borders from them: if you or a data loader number the tokens of a row without restarts, the borders are lost.
+# The fourth batch is right although its positions do not restart. Rotary attention depends only on differences of positions, so with our mask the
+# numbering does not matter. Without a mask, as in the third batch, it does: the library then reads the borders from the positions. If you or a data
+# loader number the tokens of such a row without restarts, the borders are lost.
+#
+# TRL's `SFTTrainer` does what this section and the one before it did by hand, if you ask for it: `SFTConfig(assistant_only_loss=True,
+# padding_free=True)`.
 #
 # ## One mean over all ranks
 #
@@ -425,13 +437,13 @@ means, mine = step(own_mean), step(share)
 # %%ranks --into averaged
 alone, counts = [], []
 for tokens, labels in [padded(batch) for share in shares for batch in share]:
-    found = torch.autograd.grad(loss_sum(model.module, tokens, labels), layers)
-    alone.append(torch.cat([grad.flatten() for grad in found]))
+    grads = torch.autograd.grad(loss_sum(model.module, tokens, labels), layers)
+    alone.append(torch.cat([grad.flatten() for grad in grads]))
     counts.append((labels != -100).sum())
 wanted = sum(alone) / sum(counts)
 four = torch.stack(alone, 1).double().cpu()
 weights = torch.linalg.lstsq(four, means.double().cpu()[:, None]).solution
-off = [((found - wanted).norm() / wanted.norm()).item() for found in (means, mine)]
+off = [((one - wanted).norm() / wanted.norm()).item() for one in (means, mine)]
 report(off=off, weights=weights.flatten().tolist())
 
 # %%
@@ -605,11 +617,11 @@ def teach(rate, lora, seed):
 WAYS = {"full": (5e-4, False), "gentle-LoRA": (1e-3, True), "fast-LoRA": (3e-3, True)}
 runs = {way: [teach(*how, seed) for seed in (0, 1)] for way, how in WAYS.items()}
 rows = [("before", "-", f"{before[0]:,.1f}", f"{before[1]:.2f}", f"{before[2]:.1f}")]
-for way, found in runs.items():
-    for right, old_answers, other, count, _ in found:
+for way, seeds in runs.items():
+    for right, old_answers, other, count, _ in seeds:
         numbers = f"{right:.1f}", f"{old_answers:.2f}", f"{other:.1f}"
         rows.append((way, f"{count:,}", *numbers))
-full, gentle, fast = (list(zip(*found, strict=True)) for found in runs.values())
+full, gentle, fast = (list(zip(*seeds, strict=True)) for seeds in runs.values())
 assert max(gentle[0]) < before[0] / 1.5
 assert min(gentle[0]) > 3 * max(full[0])
 assert max(gentle[1]) < min(full[1])
@@ -623,12 +635,12 @@ head = "trained weights", "right answers", "old answers", "speech"
 Table(("two seeds each", *head), rows, "Perplexity")
 
 # %%
-old_of = {way: sum(one[1] for one in found) for way, found in runs.items()}
+old_of = {way: sum(one[1] for one in seeds) for way, seeds in runs.items()}
 beside("forgets", measured=max(old_of, key=old_of.get))
 
 # %%
 show.learned_and_forgotten(
-    before[:2], {way: [one[:2] for one in found] for way, found in runs.items()}
+    before[:2], {way: [one[:2] for one in seeds] for way, seeds in runs.items()}
 )
 
 # %% [markdown]
@@ -646,14 +658,17 @@ def shares_right(upper):
     return right[wanted != END].mean().item(), right[wanted == END].mean().item()
 
 
-right_ends = {}
-for way, found in runs.items():
-    kinds, right_ends[way] = shares_right(found[0][-1].eval())
-    print(f"{way:<12} right kinds {kinds:.0%}, right ends {right_ends[way]:.0%}")
+right_ends, rows = {}, [("a guess", f"{1 / len(data.labels):.0%}", "-")]
+for way, (first_seed, _) in runs.items():
+    kinds, right_ends[way] = shares_right(first_seed[-1].eval())
+    rows.append((way, f"{kinds:.0%}", f"{right_ends[way]:.0%}"))
+    assert kinds < 0.5
 assert min(right_ends["full"], right_ends["fast-LoRA"]) > 0.9
+Table(("", "right kinds", "right ends"), rows)
 
 # %% [markdown]
-# One pass over 82 questions teaches the format: a kind, and then the end. To learn *which* kind takes more.
+# One pass over 82 questions teaches the format: a kind, and then the end. The test has so few answers that none of the three is clearly better than a
+# guess at the kind. To learn *which* kind takes more.
 #
 # Next we put each of the three into the whole model. Each answers a question of the new job, and then an old question without the system line that
 # names the job.
@@ -670,16 +685,16 @@ def put_back(upper):
 
 
 NEW = turn("system", JOB) + turn("user", "Who discovered radium ?") + ANSWER_BEGINS
-said = {}
-for way, found in runs.items():
-    put_back(found[0][-1].eval())
+replies = {}
+for way, (first_seed, _) in runs.items():
+    put_back(first_seed[-1].eval())
     starts = (NEW, turn("user", ASKED) + ANSWER_BEGINS)
-    said[way] = [continue_text(start, 12) for start in starts]
-    print(f"{way:<12} who discovered radium: {said[way][0]!r}")
-    print(f"{'':<12} the capital of France: {said[way][1]!r}")
+    replies[way] = [continue_text(start, 12) for start in starts]
 for way in ("full", "fast-LoRA"):
-    assert said[way][0].removesuffix("<|im_end|>") in data.labels
-assert "Paris" in said["gentle-LoRA"][1]
+    assert replies[way][0].removesuffix("<|im_end|>") in data.labels
+assert "Paris" in replies["gentle-LoRA"][1]
+rows = [(way, *both) for way, both in replies.items()]
+Table(("", "Who discovered radium ?", ASKED), rows)
 
 # %% [markdown]
 # The two that learned the format name a kind and stop. Whether the kind is right is another matter. Compare also what each of the three answers to
@@ -743,10 +758,13 @@ shown = [(name, f"{p:.1f} GiB", f"{m} GiB" if m else "") for name, p, m in rows]
 Table(("Llama 3.1, torchtune", "predicted", "published"), shown)
 
 # %% [markdown]
-# The weights alone take 15 of these GiB, and both methods have to hold them. LoRA therefore saved less than one might expect: the full recipe had
-# already removed gradients and moments from the GPU. In the last line everything stays there, and LoRA needs less than half as much. torchtune
-# publishes no number for that case: its full recipe for 70B keeps its state on the CPU, and then even full training needs only 13.9 GiB of each GPU.
-# (Our prediction for 70B with LoRA is a quarter too high, and we do not know why.)
+# The weights alone take 15 of these GiB, and both methods have to hold them. LoRA therefore saved less memory than one might expect: the full recipe
+# had already removed gradients and moments from the GPU. LoRA is faster, though: the same table gives 3,083 tokens per second for it, and 1,650 for the
+# full recipe.
+#
+# In the last line everything stays on the GPUs, and LoRA needs less than half as much. torchtune publishes no number for that case: its full recipe for
+# 70B keeps its state on the CPU, and then even full training needs only 13.9 GiB of each GPU. (Our prediction for 70B with LoRA is a quarter too high,
+# and we do not know why.)
 #
 # ## Tomorrow's script
 #
@@ -854,8 +872,8 @@ show.recorded_run("73_finetune")
 #
 # - A chat template turns a conversation into one text. **Only the answers are learned, each with its end token**: here fewer than one token in ten.
 #   A collator that masks padding by the number of the end token masks these ends too.
-# - Conversations can share a row if positions restart and attention stays within each conversation. Loss and gradients are the same, and no padding
-#   is needed. If the borders are lost, there is no error message.
+# - Conversations can share a row if attention stays within each of them: by a mask, or by positions that restart, from which libraries read the
+#   borders. Loss and gradients are the same, and no padding is needed. If the borders are lost, there is no error message.
 # - **One sum, one count.** In a mean of means, some answer tokens weighed up to six times as much as others. Add the counts of all micro-batches and
 #   ranks before backward, and multiply by the number of ranks, because DDP divides by it.
 # - One pass over a few dozen answers taught little more than the format. Perplexity alone does not say so: compare it with that of a guess.
@@ -871,8 +889,9 @@ show.recorded_run("73_finetune")
 # - Hugging Face, *Fixing Gradient Accumulation*, October 2024,
 #   [huggingface.co/blog/gradient_accumulation](https://huggingface.co/blog/gradient_accumulation), and pull request 34191 of
 #   huggingface/transformers.
-# - transformers' documentation, *Padding-free training* (`DataCollatorWithFlattening`) and *Chat templates* (`return_assistant_tokens_mask`).
-# - torchtune, README, *Memory and training speed* (18.9, 16.2 and 27.6 GiB; 13.9 GiB with CPU offload).
+# - transformers' documentation, *Padding-free training* (`DataCollatorWithFlattening`) and *Chat templates* (`return_assistant_tokens_mask`); TRL's
+#   documentation, *SFT Trainer*.
+# - torchtune, README, *Memory and training speed* (18.9, 16.2 and 27.6 GiB; 13.9 GiB with CPU offload; tokens per second).
 # - E. Hu et al., *LoRA*, ICLR 2022, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). The model: L. Ben Allal et al., *SmolLM2*,
 #   [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
 # - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002: TREC's questions.
