@@ -304,7 +304,7 @@ assert np.std(counts) > 2 * expected**0.5
 
 # %%
 # %%guess more_pairs --unit times
-# Pairs that agree in one of 28 bands of 4, divided by those that agree in one of 14 of 8
+# Pairs that agree in one of 28 bands of 4, divided by those that agree in one of 14
 ...
 
 # %%
