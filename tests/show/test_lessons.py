@@ -280,12 +280,15 @@ def test_bits_held_are_a_mean_and_a_point_for_each_seed():
 def test_runs_stand_beside_what_was_predicted_and_what_was_lost_beside_before():
     picture = PICTURES["reach_and_leak"]()
     liked, lost = picture.figure.axes
-    line, runs = liked.lines
+    line, judges, runs = liked.lines
+    assert set(judges.get_ydata()) == {0.6}
     assert (list(line.get_ydata()), list(runs.get_ydata())) == ([0.98, 0.6], [0.97, 0.99, 0.61])
     leaked, before = lost.lines
     assert (list(leaked.get_xdata()), list(leaked.get_ydata())) == ([0, 0, 1], [0.7, 0.9, 0.2])
     assert set(before.get_ydata()) == {0.05}
     assert "neither: 5% before, 80% with weight 0, 20% with weight 1" in repr(picture)
+    without_runs = show.reach_and_leak({0.1: 0.9}, {0.1: []}, {0.0: [0.7]}, 0.05, 0.8)
+    assert "liked better by 80% of judges, of the two; neither" in repr(without_runs)
 
 
 def test_each_run_is_a_point_that_began_where_the_model_stood() -> None:

@@ -42,24 +42,27 @@ if device.type == "cpu":
 
 
 # %%
-def questions(count, generator):
+def draw_questions(count, generator):
     """Three digits and a separator, (count, 4), on the CPU."""
     digits = torch.randint(0, 10, (count, DIGITS), generator=generator)
     return torch.cat([digits, torch.full((count, 1), SEPARATOR)], 1)
 
 
-def short(asked):
+def short(questions):
     """Question, the digits in order, END, padding: (count, 12)."""
-    ordered = asked[:, :DIGITS].sort(1).values
-    rest = torch.full((len(asked), DIGITS + 2), PADDING)
+    ordered = questions[:, :DIGITS].sort(1).values
+    rest = torch.full((len(questions), DIGITS + 2), PADDING)
     rest[:, 0] = END
-    return torch.cat([asked, ordered, rest], 1)
+    return torch.cat([questions, ordered, rest], 1)
 
 
-def long(asked):
+def long(questions):
     """Question, the digits in order, a separator, the digits once more, END."""
-    ordered, one = asked[:, :DIGITS].sort(1).values, torch.ones(len(asked), 1).long()
-    return torch.cat([asked, ordered, SEPARATOR * one, ordered, END * one], 1)
+    ordered, one = (
+        questions[:, :DIGITS].sort(1).values,
+        torch.ones(len(questions), 1).long(),
+    )
+    return torch.cat([questions, ordered, SEPARATOR * one, ordered, END * one], 1)
 
 
 def is_counted(texts):
@@ -68,10 +71,10 @@ def is_counted(texts):
     return (places > DIGITS) & (texts != PADDING)
 
 
-asked = questions(1, torch.Generator().manual_seed(1))
-print("short:", short(asked)[0].tolist())
-print("long: ", long(asked)[0].tolist())
-print("counts in the short text:", is_counted(short(asked))[0].int().tolist())
+questions = draw_questions(1, torch.Generator().manual_seed(1))
+print("short:", short(questions)[0].tolist())
+print("long: ", long(questions)[0].tolist())
+print("counts in the short text:", is_counted(short(questions))[0].int().tolist())
 
 # %% [markdown]
 # ## How likely is an answer?
@@ -115,9 +118,11 @@ def taught(seed=0, steps=250, rate=3e-3):
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
-        asked = questions(64, draw)
+        questions = draw_questions(64, draw)
         coin = torch.rand(64, 1, generator=draw) < 0.5
-        loss = -log_p(model, torch.where(coin, short(asked), long(asked))).mean()
+        loss = -log_p(
+            model, torch.where(coin, short(questions), long(questions))
+        ).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -143,10 +148,10 @@ def slowly(model, text):
     return total
 
 
-asked = questions(4, torch.Generator().manual_seed(2))
+questions = draw_questions(4, torch.Generator().manual_seed(2))
 for name, kind in (("short", short), ("long", long)):
-    fast = log_p(reference, kind(asked)).cpu()
-    slow = torch.tensor([slowly(reference, text) for text in kind(asked)])
+    fast = log_p(reference, kind(questions)).cpu()
+    slow = torch.tensor([slowly(reference, text) for text in kind(questions)])
     torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
     assert -1.5 < slow.mean() < -0.4
     print(f"{name}:", ", ".join(f"{x:.2f}" for x in fast.tolist()), end="; ")
@@ -159,9 +164,9 @@ for name, kind in (("short", short), ("long", long)):
 
 # %%
 @torch.no_grad()
-def answer(model, asked):
+def answer(model, questions):
     """Question and answer, a token at a time, by probability; padded after END."""
-    texts = asked.to(device)
+    texts = questions.to(device)
     for _ in range(2 * DIGITS + 2):
         probability = model(texts)[:, -1].softmax(-1)
         texts = torch.cat([texts, torch.multinomial(probability, 1)], 1)
@@ -173,8 +178,8 @@ def answer(model, asked):
 def judged(model, start, seed=0):
     """How likely both answers are and became, and what 1,000 new answers are."""
     torch.manual_seed(seed)
-    asked = questions(1000, torch.Generator().manual_seed(100 + seed))
-    longs, shorts, texts = long(asked), short(asked), answer(model, asked)
+    questions = draw_questions(1000, torch.Generator().manual_seed(100 + seed))
+    longs, shorts, texts = long(questions), short(questions), answer(model, questions)
     of_two = log_p(model, longs), log_p(model, shorts)
     moved = of_two[0] - log_p(start, longs), of_two[1] - log_p(start, shorts)
     known = (texts.cpu() == longs).all(1) | (texts.cpu() == shorts).all(1)
@@ -182,6 +187,7 @@ def judged(model, start, seed=0):
         "long": (of_two[0] - of_two[1]).sigmoid().mean().item(),  # vs. the short one
         "neither": 1 - known.float().mean().item(),
         "long moved": moved[0].mean().item(),
+        "short moved": moved[1].mean().item(),
         "added": (moved[0] - moved[1]).mean().item(),
         "kl": (log_p(model, texts) - log_p(start, texts)).mean().item(),
     }
@@ -239,8 +245,8 @@ def dpo_loss(
 ...
 
 # %%
-asked = questions(64, torch.Generator().manual_seed(3))
-longer, shorter = log_p(reference, long(asked)), log_p(reference, short(asked))
+questions = draw_questions(64, torch.Generator().manual_seed(3))
+longer, shorter = log_p(reference, long(questions)), log_p(reference, short(questions))
 first = [
     dpo_loss(longer, shorter, longer, shorter, beta).item() for beta in (0.1, 1.0, 9.0)
 ]
@@ -297,8 +303,8 @@ def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
     optimizer = torch.optim.AdamW(model.parameters(), RATE, (0.9, 0.99), weight_decay=0)
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = RATE * (1 - step / STEPS)
-        asked = questions(16, draw)
-        texts = torch.cat([long(asked), short(asked)])
+        questions = draw_questions(16, draw)
+        texts = torch.cat([long(questions), short(questions)])
         ref = log_p(start, texts)
         loss = preference_loss(model, texts, ref, beta, like_long, keep)
         optimizer.zero_grad()
@@ -322,17 +328,20 @@ def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
 
 # %%
 BETAS, SEEDS = (0.1, 0.3, 1.0), (0, 1)
-JUDGES = log(LIKE_LONG / (1 - LIKE_LONG))  # the judges' log odds for long
 
 
-def expected_share(beta):
+def log_odds(share):
+    return log(share / (1 - share))
+
+
+def expected_share(beta, like_long=LIKE_LONG):
     """Share of long answers where the loss is smallest."""
-    odds = log(before["long"] / (1 - before["long"])) + JUDGES / beta
+    odds = log_odds(before["long"]) + log_odds(like_long) / beta
     return 1 / (1 + exp(-odds))
 
 
 learned = {beta: [learn(reference, beta, seed) for seed in SEEDS] for beta in BETAS}
-found = {
+outcomes = {
     beta: [judged(model, reference, seed) for seed, model in enumerate(models)]
     for beta, models in learned.items()
 }
@@ -340,13 +349,13 @@ found = {
 
 # %%
 def seeds(runs, key, form=".2f"):
-    """What was found with each seed, as words."""
+    """The values of the runs, one for each seed, as words."""
     return " and ".join(f"{run[key]:{form}}" for run in runs)
 
 
 rows = []
-for beta, runs in found.items():
-    odds, share = JUDGES / beta, expected_share(beta)
+for beta, runs in outcomes.items():
+    odds, share = log_odds(LIKE_LONG) / beta, expected_share(beta)
     added = f"{odds:.2f}", seeds(runs, "added")
     rows.append((f"{beta:g}", *added, f"{share:.2f}", seeds(runs, "long")))
     assert all(abs(run["added"] - odds) < 0.15 + 0.1 * odds for run in runs)
@@ -356,7 +365,8 @@ Table((*head, "measured"), rows, "two seeds")
 
 # %%
 assert expected_share(0.1) > 0.95
-beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long"])
+assert abs(expected_share(1.0) - LIKE_LONG) < 0.1
+beside("share_long", predicted=expected_share(0.1), measured=outcomes[0.1][0]["long"])
 
 # %% [markdown]
 # A slight preference has become a rule: six of ten judges choose the long answer, but the model chooses it in 98 of 100 cases. **A small beta does
@@ -367,8 +377,8 @@ beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long
 # ## What the loss does not see
 #
 # The prediction was right for each beta, but that is not the whole story. Suppose now that all ten judges choose the long answer. The loss then has
-# no minimum, and the margin grows for as long as we train. We also measure how far the model goes: the **KL** divergence from the reference is the mean
-# of log p(model) - log p(reference) over the model's own answers. It is 0 for the reference itself.
+# no minimum, and the margin grows for as long as we train. We also measure how far the model goes: the **KL** divergence from the reference is the
+# mean of log p(model) - log p(reference) over the model's own answers. It is 0 for the reference itself.
 #
 # **Guess:** how likely is the long answer after this training, compared with the reference?
 
@@ -394,6 +404,7 @@ models, plain = all_ten(keep=0.0)
 rows = [
     ("log odds added", *(f"{run['added']:.2f}" for run in plain)),
     ("change of log p, long answer", *(f"{run['long moved']:+.2f}" for run in plain)),
+    ("change of log p, short answer", *(f"{run['short moved']:+.2f}" for run in plain)),
     ("answers that are neither", *(f"{run['neither']:.0%}" for run in plain)),
     ("KL", *(f"{run['kl']:.2f}" for run in plain)),
 ]
@@ -403,6 +414,7 @@ Table(("all judges like the long answer", "one start", "another start"), rows)
 fell = sum(run["long moved"] for run in plain) / len(plain)
 only_long = -log(before["long"])  # about the KL of a model that writes only long ones
 assert fell < -0.2
+assert all(run["short moved"] < run["long moved"] for run in plain)
 assert all(run["neither"] > 0.5 for run in plain)
 assert all(run["kl"] > 2 * only_long for run in plain)
 print(f"KL if it wrote long answers and nothing else: {only_long:.2f}")
@@ -414,9 +426,9 @@ beside("long_is", measured="less-likely" if fell < 0 else "likelier")
 # does: it is far above that of a model that writes the long answers and nothing else. Read what the model writes:
 
 # %%
-asked = questions(6, torch.Generator().manual_seed(5))
+questions = draw_questions(6, torch.Generator().manual_seed(5))
 torch.manual_seed(0)
-for text in answer(models[0], asked).tolist():
+for text in answer(models[0], questions).tolist():
     print("".join("0123456789=|.???"[token] for token in text).rstrip("."))
 
 # %% [markdown]
@@ -445,17 +457,35 @@ for some, more in ((0.0, 0.2), (0.2, 1.0)):
         assert kept["kl"] < less_kept["kl"]
         assert kept["long moved"] > 0
         assert kept["added"] > 0.7 * less_kept["added"]
-show.reach_and_leak(
-    {0.1 * 1.1**step: expected_share(0.1 * 1.1**step) for step in range(25)},
-    {beta: [run["long"] for run in runs] for beta, runs in found.items()},
-    {keep: [run["neither"] for run in runs] for keep, runs in by_keep.items()},
-    before["neither"],
-)
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+
+
+def draw(judges):
+    """Left: if so many of ten judges like the long answer. Right: if all ten do."""
+    like_long, betas = judges / 10, [0.1 * 1.1**step for step in range(26)]
+    taken = {beta: [run["long"] for run in runs] for beta, runs in outcomes.items()}
+    return show.reach_and_leak(
+        {beta: expected_share(beta, like_long) for beta in betas},
+        taken if like_long == LIKE_LONG else {beta: [] for beta in BETAS},
+        {keep: [run["neither"] for run in runs] for keep, runs in by_keep.items()},
+        before["neither"],
+        like_long,
+    )
+
+
+explore(draw, [Control("judges", 6, (5, 6, 7, 8, 9))])
 
 # %% [markdown]
-# The left picture shows how often the model takes the long answer if six of ten judges do. The right one shows, for ten of ten judges, how many of
-# its answers are neither of the two. With the extra term the chosen answer is likelier than before, and the margin is nearly as large. In your own
-# runs, watch three curves: the margin, the log probability of the chosen answers, and the KL.
+# The left picture shows how often the model takes the long answer, by beta; the slider is the number of judges, of ten, who like it. (We trained for
+# six of them only.) **For which beta does the model choose as the judges do, however many they are?** The right picture shows, for ten of ten
+# judges, how many answers are neither of the two.
+#
+# The curve meets the judges' line near beta = 1. There training adds the judges' log odds once, to a reference that took each answer about half of
+# the time. With a small beta a majority wins nearly always, and only a tie stays a tie. The extra term makes the chosen answer likelier than
+# before, and most of the log odds are still added. In your own runs, watch three curves: the margin, the log probability of the chosen answers, and
+# the KL.
 #
 # ## How many models?
 #
@@ -476,8 +506,8 @@ with quietly():  # hides what peft prints while it loads
 adapter = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
 torch.manual_seed(0)
 adapted = peft.get_peft_model(copy.deepcopy(reference), adapter)
-asked = questions(256, torch.Generator().manual_seed(6))
-texts = torch.cat([long(asked), short(asked)])
+questions = draw_questions(256, torch.Generator().manual_seed(6))
+texts = torch.cat([long(questions), short(questions)])
 beforehand = log_p(reference, texts).cpu()  # all we keep of the reference
 weights = [p for p in adapted.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(weights, lr=5e-3)
@@ -492,7 +522,7 @@ with torch.no_grad():
         switched_off = log_p(adapted, texts).cpu()
 torch.testing.assert_close(switched_off, beforehand, rtol=1e-4, atol=1e-4)
 assert (switched_on - beforehand).abs().max() > 0.01
-print(f"computed before: {beforehand.nbytes // len(asked)} bytes a pair")
+print(f"computed before: {beforehand.nbytes // len(questions)} bytes a pair")
 print("adapter off: the reference's numbers; adapter on: others")
 
 # %% [markdown]
@@ -627,8 +657,8 @@ assert 0.7 * 68 < lora < 68
 # %%
 policy_state = {k: w.cpu().clone() for k, w in learned[0.3][0].state_dict().items()}
 model = copy.deepcopy(learned[0.3][0])
-asked = questions(32, torch.Generator().manual_seed(7))
-texts = torch.cat([long(asked), short(asked)])
+questions = draw_questions(32, torch.Generator().manual_seed(7))
+texts = torch.cat([long(questions), short(questions)])
 ref = log_p(reference, texts).cpu()
 model.zero_grad()
 loss = preference_loss(model, texts, ref.to(device), 0.3)
@@ -653,8 +683,8 @@ part = torch.cat([half[mine] for half in texts.chunk(2)])
 ref_part = torch.cat([half[mine] for half in ref.chunk(2)]).to(device)
 loss = preference_loss(ddp, part, ref_part, 0.3)
 loss.backward()
-found = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
-report(off=(found - whole).abs().max().item() / whole.abs().max().item())
+averaged = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
+report(off=(averaged - whole).abs().max().item() / whole.abs().max().item())
 
 # %%
 assert max(halves[rank]["off"] for rank in (0, 1)) < 1e-3
@@ -706,7 +736,7 @@ print(
 )
 by_rule = [1 + 2 * CONFIG.num_layers * calls for calls in (1, 2)]
 assert abs(same - also) < 1e-4
-assert two_calls > 1.3 * one
+assert [one, two_calls] == by_rule
 beside("gathers", predicted=by_rule[1] / by_rule[0], measured=two_calls / one)
 
 # %% [markdown]
@@ -888,8 +918,28 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# TRL's `DPOTrainer` does this and much more. `DPOConfig(beta=0.1, precompute_ref_log_probs=True)` computes the reference's numbers first. If you
-# pass a peft model and no `ref_model`, it uses the model with its adapter off as the reference.
+# **With TRL.** This library is not installed here, but you may well meet it tomorrow. It takes pairs of texts, and a tokenizer makes the numbers:
+#
+# ```python
+# from datasets import Dataset
+# from trl import DPOConfig, DPOTrainer
+#
+# pairs = [{"prompt": "594=", "chosen": "459=459", "rejected": "459"}]
+# settings = DPOConfig(
+#     "folder",
+#     beta=0.1,
+#     loss_type=["sigmoid", "sft"],
+#     loss_weights=[1.0, 0.2],
+#     precompute_ref_log_probs=True,
+# )
+# data = Dataset.from_list(pairs)
+# DPOTrainer(model, args=settings, train_dataset=data, processing_class=tokenizer).train()
+# ```
+#
+# `"sigmoid"` is your `dpo_loss`, and `"sft"` is the likelihood term (a mean over all tokens of the batch; ours takes the mean within each answer
+# first). `precompute_ref_log_probs` computes the reference's numbers first. If you pass a peft model and no `ref_model`, TRL uses the model with its
+# adapter off as the reference. We tried this outside the lesson, with TRL 1.16 and torch 2.14 on the CPU: on 16 pairs of our task (answers of equal
+# length in each column), TRL's loss and ours were both 1.2503.
 #
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
@@ -925,4 +975,4 @@ show.recorded_run("74_preferences")
 #   Quality in Direct Preference Optimization*, 2024,
 #   [arXiv:2403.19159](https://arxiv.org/abs/2403.19159), abstracts.
 # - R. A. Bradley and M. E. Terry, *Rank Analysis of Incomplete Block Designs*, Biometrika, 1952.
-# - TRL documentation, *DPO Trainer*.
+# - TRL documentation, *DPO Trainer*; its source, version 1.16, `trl/trainer/dpo_trainer.py`.

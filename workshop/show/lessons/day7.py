@@ -247,20 +247,23 @@ def reach_and_leak(
     shares: Mapping[float, Sequence[float]],
     leaked: Mapping[float, Sequence[float]],
     before: float,
+    judges: float,
 ) -> Picture:
     """Two panels: the share of what judges like better, by beta; the share of answers that are in no pair.
 
     Args:
         expected: by beta, the share of the better liked answer where the loss is smallest: a line.
-        shares: by beta, that share in each run: points.
+        shares: by beta, that share in each run: points; no runs, no points.
         leaked: by the weight of a likelihood term in the loss, the share of answers in no pair, in each run.
         before: that share before training: a line across.
+        judges: the share of the judges who like it better: a line across the first panel.
     """
-    figure, (left, right) = panels(7.6, 2.7, 2)
+    figure, (left, right) = panels(7.6, 2.8, 2)
     points = {"linestyle": "none", "marker": "o", "markersize": 7}
-    left.plot(list(expected), list(expected.values()), color=rank_colour(0), label="predicted")
+    left.plot(list(expected), list(expected.values()), color=rank_colour(0), label="model, predicted")
+    left.axhline(judges, color="#888888", linestyle=":", linewidth=1.5, label="judges")
     for axis, rows, places, colour, label in (
-        (left, shares, list(shares), rank_colour(0), "measured"),
+        (left, shares, list(shares), rank_colour(0), "model, measured"),
         (right, leaked, list(range(len(leaked))), rank_colour(1), "in no pair, measured"),
     ):
         where = [place for place, row in zip(places, rows.values(), strict=True) for _ in row]
@@ -273,9 +276,13 @@ def reach_and_leak(
     left.minorticks_off()
     right.set_xticks(range(len(leaked)), [f"{weight:g}" for weight in leaked])
     right.set_xlim(-0.5, len(leaked) - 0.5)
-    name_axes(left, "beta", "better liked, of the two")
-    name_axes(right, "weight of the likelihood term", "neither, of all answers")
-    legend(figure, 4)
-    reach = ", ".join(f"{sum(row) / len(row):.0%} at beta {beta:g}" for beta, row in shares.items())
+    left.set_title("how often the better liked answer is chosen", fontsize=9)
+    right.set_title("how many answers are neither of the two", fontsize=9)
+    name_axes(left, "beta", "share of the two")
+    name_axes(right, "weight of the likelihood term", "share of all answers")
+    legend(figure, 5)
+    runs = {beta: row for beta, row in shares.items() if row}
+    reach = "".join(f", {sum(row) / len(row):.0%} at beta {beta:g}" for beta, row in runs.items())
     leak = ", ".join(f"{sum(row) / len(row):.0%} with weight {weight:g}" for weight, row in leaked.items())
-    return Picture(figure, f"better liked, of the two: {reach}; neither: {before:.0%} before, {leak}")
+    words = f"liked better by {judges:.0%} of judges, of the two{reach}; neither: {before:.0%} before, {leak}"
+    return Picture(figure, words)
