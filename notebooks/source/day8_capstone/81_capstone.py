@@ -56,7 +56,14 @@ DEADLINE = 180.0  # seconds of training
 LENGTH, BATCH, SAMPLES, EPOCHS = 32, 8, 64, 6
 STEPS = EPOCHS * SAMPLES // BATCH
 PRICE = 2.00  # of one rank for one hour, in your currency; only an example
-print(f"learn {STEPS * BATCH * LENGTH:,} tokens in {STEPS} steps of {BATCH} sequences")
+rows = [
+    ("tokens to learn", f"{STEPS * BATCH * LENGTH:,}"),
+    (f"steps, of {BATCH} sequences each", f"{STEPS}"),
+    ("memory of a rank, at most", f"{CAP / 1e6:,.1f} MB"),
+    ("training, at most", f"{DEADLINE:.0f} s"),
+    ("price of a rank", f"{PRICE:.2f} / hour"),
+]
+Table(("the budget", ""), rows)
 
 # %% [markdown]
 # ## Plan
@@ -73,8 +80,9 @@ print(f"learn {STEPS * BATCH * LENGTH:,} tokens in {STEPS} steps of {BATCH} sequ
 
 # %% [markdown]
 # The memory is predicted by the formulas of lessons 13 and 25. No formula knows how fast your machine is, so we measure a little of it: a forward and
-# a backward pass of the program's layers over one sequence and over four, on one rank alone and on two ranks that share the layers. A straight line
-# through each pair of times shows what a call costs in any case, and how much each further sequence adds.
+# a backward pass of the program's layers, on one rank alone over one sequence and over four, and on two ranks that share the layers over four. A
+# straight line through the first two times shows what a call costs in any case, and how much each further sequence adds. Computing a sequence costs
+# a rank the same if the layers are shared. So the rest of the third time is what a call costs two ranks, with its sending.
 
 # %%
 # %%ranks -n 2 --pass WIDTH,LENGTH --into trial
@@ -109,13 +117,16 @@ dist.barrier()
 for layer in layers.layers:
     fully_shard(layer)
 fully_shard(layers)
-report(shared=[seconds_of(layers, number) for number in (1, 4)])
+report(shared=seconds_of(layers, 4))
 
 # %%
-calls = {}  # number of ranks -> seconds per call, seconds per sequence
-for ranks, (one, four) in {1: trial[0].alone, RANKS: trial[0].shared}.items():
-    each = max((four - one) / 3, 1e-6)
-    calls[ranks] = max(one - each, 1e-6), each
+one, four = trial[0].alone
+each = max((four - one) / 3, 1e-6)  # to compute a sequence, alone or not
+with_sending = trial[0].shared - 4 * each
+calls = {  # number of ranks -> seconds per call, seconds per sequence
+    1: (max(one - each, 1e-6), each),
+    RANKS: (max(with_sending, 1e-6), each),
+}
 rows = [
     (f"{ranks}", f"{1e3 * call:.1f} ms", f"{1e3 * each:.2f} ms")
     for ranks, (call, each) in calls.items()
@@ -136,20 +147,20 @@ def shape(width):
 
 def candidates(width):
     """Every way to launch it: bytes that a rank holds at most, seconds of training."""
-    found, grows = [], shape(width).num_params / shape(WIDTH).num_params
+    every, grows = [], shape(width).num_params / shape(WIDTH).num_params
     for ranks, (call, sequence) in calls.items():
         cut = Layout(shard=ranks, zero=3 if ranks > 1 else 0, precision="fp32")
         for micro in [m for m in (1, 2, 4, 8) if m * ranks <= BATCH]:
             run = Run(shape(width), "this-machine", cut, micro, LENGTH, BATCH)
             number = STEPS * BATCH // ranks // micro
-            found.append({
+            every.append({
                 "name": f"{ranks} rank{'s' * (ranks > 1)}, micro-batch {micro}",
                 "ranks": ranks,
                 "micro": micro,
                 "bytes": float(predict_memory(run).allocated.max()),
                 "seconds": number * (call + grows * micro * sequence),
             })  # fmt: skip
-    return found
+    return every
 
 
 rows = [
@@ -215,20 +226,20 @@ def choices_picture(width, margin):
     """Bytes of each candidate, the cap, and what is chosen."""
     every = candidates(width)
     try:
-        said = choose_run(every, CAP, DEADLINE, margin)["name"]
+        choice = choose_run(every, CAP, DEADLINE, margin)["name"]
     except ValueError as refusal:
-        said = f"refused: {refusal}"
+        choice = f"refused: {refusal}"
     figure, axis = new_figure(7.0, 2.6)
     names = [c["name"] for c in every]
-    colors = ["#0072B2" if name == said else "#BBBBBB" for name in names]
+    colors = ["#0072B2" if name == choice else "#BBBBBB" for name in names]
     axis.barh(names, [c["bytes"] / 1e6 for c in every], color=colors)
     axis.axvline(CAP / 1e6, color="#D55E00")
     axis.axvline(CAP / 1e6 / (1 + margin), color="#D55E00", linestyle=":")
     axis.invert_yaxis()
     axis.set_xlabel("MB that a rank holds at most")
-    title = textwrap.fill(f"width {width}: {said}", 74)
+    title = textwrap.fill(f"width {width}: {choice}", 74)
     axis.set_title(title, fontsize=9, loc="left")
-    return Picture(figure, f"width {width}, margin {margin:.0%}: {said}")
+    return Picture(figure, f"width {width}, margin {margin:.0%}: {choice}")
 
 
 widths = [WIDTH * sixths // 6 for sixths in (3, 4, 6, 8, 12)]
@@ -249,14 +260,14 @@ from workshop.predict.plan import plan
 llama, on_paper = catalogue.model("llama-3-70b"), []
 for gpus in (512, 1_024, 2_048):
     proposals = plan(llama, catalogue.cluster(f"{gpus}xH100"), 1_024, 4_096).proposals
-    for found in proposals[:2]:
-        cut = found.run.layout
+    for proposal in proposals[:2]:
+        cut = proposal.run.layout
         on_paper.append({
             "name": f"{gpus:,} GPUs, tensor {cut.tensor} x pipeline {cut.pipeline}, "
             f"recompute {cut.recompute}",
             "ranks": gpus,
-            "bytes": found.memory_bytes,
-            "seconds": 15e12 / found.tokens_per_second,
+            "bytes": proposal.memory_bytes,
+            "seconds": 15e12 / proposal.tokens_per_second,
         })  # fmt: skip
 rows = [
     [
@@ -546,7 +557,7 @@ def counted(candidate):
     limits = launch.Limits(timeout=120, device_memory=int(CAP))
     try:
         variables = {"program": str(program)}
-        found = launch.torchrun(
+        reports = launch.torchrun(
             AROUND, candidate["ranks"], variables=variables, limits=limits
         )
     except launch.RankFailed as error:
@@ -555,22 +566,29 @@ def counted(candidate):
         return None
     finally:
         os.environ |= {name: str(value) for name, value in decided.items()}
-    return found[0].peak
+    return reports[0].peak
 
 
 peaks = {"chosen": counted(chosen), "without a margin": counted(risky)}
 
 # %%
 rehearsed = as_chosen.memory.peak_bytes
-for name, one in (("chosen", chosen), ("without a margin", risky)):
-    seen = f"{peaks[name] / 1e6:.2f} MB measured" if peaks[name] else "over the cap"
-    print(f"{one['name']}: {one['bytes'] / 1e6:.2f} MB predicted, {seen}")
-print(f"{chosen['name']}: {rehearsed / 1e6:.2f} MB rehearsed; cap {CAP / 1e6:.2f} MB")
+rows = []
+for name, one, counts in (
+    ("chosen", chosen, f"{rehearsed / 1e6:.2f} MB"),
+    ("without a margin", risky, "not tried"),
+):
+    measured = f"{peaks[name] / 1e6:.2f} MB" if peaks[name] else "over the cap"
+    rows.append((one["name"], f"{one['bytes'] / 1e6:.2f} MB", counts, measured))
 assert peaks["chosen"]
 if not ON_GPUS:
     assert 0.8 < chosen["bytes"] / peaks["chosen"] < 1.2
     assert abs(rehearsed / peaks["chosen"] - 1) < 0.05
     assert peaks["without a margin"] is None
+head = "", "predicted", "rehearsed", "measured"
+Table(head, rows, f"a rank holds at most; cap {CAP / 1e6:.2f} MB")
+
+# %%
 outcome = "fits" if peaks["without a margin"] else "fails"
 card["margin"] = beside("without_margin", predicted="fits", measured=outcome)
 card["margin"]
@@ -616,8 +634,8 @@ card["among 512"]
 
 # %% [markdown]
 # The prediction is exact to the byte, and it is a warning. A row is the smallest piece. If a matrix has fewer rows than there are ranks, each of
-# the first ranks holds a whole row of it, and the last ranks hold nothing. The matrices of a model of real size have thousands of rows, and there
-# it does not matter. (The mean loss of 1.000 that the rehearsal prints means nothing, because its tensors have no numbers.)
+# the first ranks holds a whole row, and the last ranks hold nothing of the matrix. The matrices of a model of real size have thousands of rows, and
+# there it does not matter. (The mean loss of 1.000 that the rehearsal prints means nothing, because its tensors have no numbers.)
 #
 # ## Break
 #
@@ -843,7 +861,7 @@ def loss_of(model):
 matrices = {name for name, w in weights.items() if w.dim() == 2}
 in_them = sum(weights[name].numel() for name in matrices)
 others = sum(w.nbytes for name, w in weights.items() if name not in matrices)
-measured, losses = {}, {}
+rows, measured, losses = [], {}, {}
 for bits in (32, 8, 4):
     state, size = dict(weights), others
     for name in matrices:
@@ -854,12 +872,14 @@ for bits in (32, 8, 4):
     model.load_state_dict(state)
     measured[bits], losses[bits] = size, loss_of(model)
     expected = others + in_them * (4 if bits == 32 else bits / 8 + 2 / 32)
-    print(f"{bits:>2} bits: {expected:>11,.0f} B predicted, {size:>9,} B", end=", ")
-    print(f"loss {losses[bits]:.4f}")
+    rows.append((f"{bits}", f"{expected:,.0f} B", f"{size:,} B", f"{losses[bits]:.4f}"))
     assert size == expected
 assert ON_GPUS or abs(losses[32] - 1.33) < 0.05
 assert abs(losses[8] - losses[32]) < 0.02
 assert abs(losses[8] - losses[32]) < abs(losses[4] - losses[32]) < 0.5
+Table(("bits", "predicted", "counted", "loss"), rows)
+
+# %%
 card["4 bits"] = beside("loss_at_4_bits", measured=losses[4])
 card["4 bits"]
 
@@ -970,14 +990,17 @@ per_second = {}
 for way in (again, with_cache):
     per_second[way] = 16 / min(written(way, prompt, 16)[2] for _ in range(3))
 bound = bandwidth / measured[32]
-print(f"memory gives {bandwidth / 1e9:.1f} GB/s; if the weights do not fit into the")
-print(f"cache, the bound is {bound:,.0f} tokens/s")
-print(f"{per_second[again]:.0f} tokens/s without a cache, ", end="")
-print(
-    f"{per_second[with_cache]:.0f} with it, "
-    f"{per_second[with_cache] / bound:.0%} of the bound"
-)
+rows = [
+    (name, f"{speed:,.0f}", f"{speed / bound:.0%}")
+    for name, speed in (
+        ("without a cache", per_second[again]),
+        ("with a cache", per_second[with_cache]),
+        ("bound by bytes", bound),
+    )
+]
 assert per_second[with_cache] < bound
+memory = f"memory gives {bandwidth / 1e9:.1f} GB/s"
+Table(("", "tokens per second", "of the bound"), rows, memory)
 
 # %% [markdown]
 # The cache saves eleven of twelve positions but much less of the time, and both loops are far below the bound. In a model of half a million weights,
@@ -1062,8 +1085,8 @@ from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import read_site
 
 site = read_site(ROOT / "examples/sites/slurm-apptainer.toml")
-told = {name: str(decided[name]) for name in decided if name != "OMP_NUM_THREADS"}
-told["CHECKPOINT"] = "/fast/ada/your_run"
+settings = {name: str(decided[name]) for name in decided if name != "OMP_NUM_THREADS"}
+settings["CHECKPOINT"] = "/fast/ada/your_run"
 job = Job(
     "your-run",
     "your_run.py",
@@ -1073,7 +1096,7 @@ job = Job(
     requeue=True,
     signal="USR1@60",
     max_restarts=1,
-    environment=told,
+    environment=settings,
     folder="/fast/ada",
 )
 letter = slurm_script(site, job)
@@ -1082,13 +1105,13 @@ letter = slurm_script(site, job)
 flags = "nodes", "ntasks-per-node", "time", "requeue", "signal"
 asks = [f"#SBATCH --{flag}" for flag in flags]
 lines = letter.splitlines()
-asked = [line for line in lines if line.startswith(tuple(asks))]
-exports = [f"export {name}={value}" for name, value in sorted(told.items())]
-print(*asked, *exports, sep="\n")
-assert [line.split("=")[-1] for line in asked[:2]] == ["2", "1"]
+requested = [line for line in lines if line.startswith(tuple(asks))]
+exports = [f"export {name}={value}" for name, value in sorted(settings.items())]
+print(*requested, *exports, sep="\n")
+assert [line.split("=")[-1] for line in requested[:2]] == ["2", "1"]
 for words in ("--nproc-per-node=4", "--max-restarts=1", "your_run.py", "--requeue"):
     assert words in letter, words
-assert len(asked) == len(asks)
+assert len(requested) == len(asks)
 assert set(exports) <= set(lines)
 
 # %% [markdown]
