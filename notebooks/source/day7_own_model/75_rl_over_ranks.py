@@ -37,7 +37,7 @@ if device.type == "cpu":
     torch.set_num_threads(1)  # one thread is enough for such a small model
 
 
-def questions(count, generator):
+def draw_questions(count, generator):
     """Four digits and a separator, (count, 5), on the CPU."""
     digits = torch.randint(0, 10, (count, DIGITS), generator=generator)
     return torch.cat([digits, torch.full((count, 1), SEPARATOR)], 1)
@@ -56,9 +56,9 @@ def reward(texts):
 
 # %%
 @torch.no_grad()
-def answer(model, asked):
+def answer(model, questions):
     """The rollout: question and answer, a token at a time, drawn by probability."""
-    texts = asked.to(next(model.parameters()).device)
+    texts = questions.to(next(model.parameters()).device)
     for _ in range(DIGITS):
         probability = model(texts)[:, -1].softmax(-1)
         texts = torch.cat([texts, torch.multinomial(probability, 1)], 1)
@@ -80,8 +80,10 @@ draw = torch.Generator().manual_seed(0)
 model = GPT(CONFIG).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 for _ in range(60):
-    asked = questions(64, draw)
-    examples = torch.cat([asked, asked[:, :DIGITS].sort(1).values], 1).to(device)
+    questions = draw_questions(64, draw)
+    examples = torch.cat([questions, questions[:, :DIGITS].sort(1).values], 1).to(
+        device
+    )
     loss = -log_p(model, examples).mean()
     optimizer.zero_grad()
     loss.backward()
@@ -91,7 +93,7 @@ start = {name: w.cpu().clone() for name, w in model.state_dict().items()}
 
 def share_right(model):
     """Of 2,000 questions, each answered once."""
-    return reward(answer(model, questions(2000, draw))).mean().item()
+    return reward(answer(model, draw_questions(2000, draw))).mean().item()
 
 
 before = share_right(model)
@@ -131,10 +133,10 @@ def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
 
 # %%
 GROUP = 8
-asked = questions(100, draw).repeat_interleave(64, 0)
-chance = reward(answer(model, asked)).view(-1, 64).mean(1)  # for each question
+questions = draw_questions(100, draw).repeat_interleave(64, 0)
+chance = reward(answer(model, questions)).view(-1, 64).mean(1)  # for each question
 predicted = (chance**GROUP + (1 - chance) ** GROUP).mean().item()
-new_answers = answer(model, asked)
+new_answers = answer(model, questions)
 groups = group_advantages(reward(new_answers).view(-1, GROUP))
 silent = (groups.abs() < 1e-3).all(1).float().mean().item()
 assert abs(silent - predicted) < 0.08
@@ -171,7 +173,7 @@ def plain_loss(model, texts, log_p_then=None):
     return -(advantage * log_p(model, texts)).mean()
 
 
-texts = answer(model, questions(32, draw).repeat_interleave(GROUP, 0))
+texts = answer(model, draw_questions(32, draw).repeat_interleave(GROUP, 0))
 with torch.no_grad():
     then = log_p(model, texts)
 weights = list(model.parameters())
@@ -204,7 +206,7 @@ def learn(age, loss_of, seed=0, steps=40):
     for _ in range(steps):
         kept.append(copy.deepcopy(model.state_dict()))
         writer.load_state_dict(kept[0])
-        texts = answer(writer, questions(32, draw).repeat_interleave(GROUP, 0))
+        texts = answer(writer, draw_questions(16, draw).repeat_interleave(GROUP, 0))
         with torch.no_grad():
             then = log_p(writer, texts)
         loss = loss_of(model, texts, then)
@@ -225,7 +227,7 @@ assert min(ratio[0], ratio[4]) > before + 0.1
 assert ratio[4] > ratio[0] - 0.1
 assert min(ratio[16], again[0]) > before + 0.05
 assert (plain[16] + again[1]) / 2 < before
-assert plain[4] < ratio[4]
+assert plain[16] < plain[4] - 0.05
 runs = {"with the ratio": (*ratio.values(), again[0])}
 runs["without"] = (*plain.values(), again[1])
 rows = [(name, *(f"{one:.2f}" for one in shares)) for name, shares in runs.items()]
@@ -240,10 +242,10 @@ beside("stands_it", measured=stands_it)
 show.learned_by_age({"with the ratio": ratio, "without": plain}, before)
 
 # %% [markdown]
-# The two losses differ only in r and its clip. Without them the model learns less from answers that are 4 steps old, and with answers that are up to
-# 16 steps old it ends up worse than before. The plain loss pushes a wrong answer down just as hard even if it has become unlikely in the meantime.
-# With r and the clip the model learns. An age of four steps costs little in such a short run: fewer than ten of a hundred answers. So nobody has to
-# wait for the newest weights.
+# The two losses differ only in r and its clip. With them the model learns from answers of all three ages, and an age of four steps costs little in
+# such a short run: fewer than ten of a hundred answers. So you can train without waiting for the newest weights. Without them, answers that are up
+# to 16 steps old do far more harm than those that are up to 4 steps old, and the model ends up worse than before. The plain loss pushes a wrong
+# answer down just as hard even if it has become unlikely in the meantime.
 #
 # **In practice r is not 1 even at age 0.** An inference engine such as vLLM writes the answers. It computes the same weights with other kernels and
 # often fewer bits, so its probabilities differ a little from the trainer's. One remedy is a second ratio, the trainer's probability divided by the
@@ -272,7 +274,7 @@ def train_step(model, optimizer, texts, then):
 
 def roll_out(model, count, draw):
     """Texts, and what the weights that wrote them thought of each token."""
-    texts = answer(model, questions(count, draw).repeat_interleave(GROUP, 0))
+    texts = answer(model, draw_questions(count, draw).repeat_interleave(GROUP, 0))
     with torch.no_grad():
         return texts, log_p(model, texts)
 
@@ -438,8 +440,8 @@ show.two_jobs(
 # %% [markdown]
 # ## And if every rank does both?
 #
-# There is a third way, and it is the usual one. Each rank answers half of the questions and then trains on its half, and the gradients are averaged
-# as in [22_ddp](../day2_data_parallel/22_ddp.ipynb). Nobody waits for a different job, and no text is old.
+# There is a third way. Each rank answers half of the questions and then trains on its half, and the gradients are averaged as in
+# [22_ddp](../day2_data_parallel/22_ddp.ipynb). Nobody waits for a different job, and no text is old.
 
 # %%
 # %%ranks --into both
@@ -458,26 +460,29 @@ report(done=done, same=bool(torch.equal(mine, of_rank_0)))
 
 # %%
 assert all(both[r]["same"] for r in (0, 1))
-expected = {
-    "in turns": (in_turns, rollout + training),
-    "at once": (at_once, max(rollout, training)),
-    "each rank does both": (both, (rollout + training) / 2),
+in_half = (rollout + training) / 2
+ways = {  # the run, the rank that writes, the formula, what the two jobs of the run give
+    "in turns": (in_turns, 1, rollout + training, sum),
+    "at once": (at_once, 1, max(rollout, training), max),
+    "each rank does both": (both, 0, in_half, sum),
 }
-rows = [
-    (name, f"{1e3 * seconds:.0f} ms", f"{1e3 * step_seconds(run):.0f} ms")
-    for name, (run, seconds) in expected.items()
-]
-Table(("", "predicted from the two jobs", "a step, measured"), rows)
+rows = []
+for name, (run, writer, seconds, together) in ways.items():
+    jobs = typical(run, writer, "rollout"), typical(run, 0, "train")
+    times = *jobs, seconds, together(jobs), step_seconds(run)
+    rows.append((name, *(f"{1e3 * one:.0f} ms" for one in times)))
+by_formula = "a step by the formula", "a step by its own two jobs", "a step, measured"
+Table(("", "rollout", "training", *by_formula), rows)
 
 # %% [markdown]
-# This page shows the times of one run, and yours may come in another order. The measured times also include the messages, and anything else that runs
-# on the machine. So the ratio of the two ways above can be far from the formula's. It can fall below 1, where both ranks share too few cores and working
-# at once is slower, and it can exceed even 2, the most that the formula allows. By the formula, the third way is never slower than the second, because
-# half of the sum is at most the longer job. **Splitting the ranks gains nothing by itself.**
+# The formula takes the times of the two jobs from the run in turns. A job need not take as long in the other runs: where both ranks work at once they
+# share one machine, and half of the questions may take more than half of the time. So the table shows the jobs of each run, too, and what they make
+# a step. The difference between its last two columns is what the messages and the waiting add. This page shows the times of one run, and yours may
+# come in another order. The ratio of the first two ways can even fall below 1, or exceed 2, the most that the formula allows.
 #
-# Why do large runs still do it? More GPUs make training faster, but they speed up a rollout only in part: its longest answer takes as long as
-# before, and all others wait for it. In large runs rollouts take more than 90 % of the time (Zhou et al., 2025, abstract). A server that writes also
-# needs different settings from a trainer: a different way to shard the weights, different memory, FP8.
+# By the formula, the third way is never slower than the second, because half of the sum is at most the longer job. **Splitting the ranks gains
+# nothing by itself.** Why do large runs still do it? A server that writes needs different settings from a trainer: a different way to shard the
+# weights, different memory, FP8. And the formula leaves something out, which the end of this lesson adds.
 #
 # Published results show what working at once can gain. Noukhovitch et al. (2024, table 1) trained Llama 3.1 8B on eight GPUs, one of which wrote
 # answers. Their "compute time" is 230 in turns and 142 at once, and both models won equally often against answers written by people. Suppose that
@@ -527,9 +532,11 @@ rollout_alone = ANSWERS * OUTPUT / written
 train_alone = ANSWERS * (PROMPT + OUTPUT) / trained
 writing = split_gpus(GPUS, rollout_alone, train_alone)
 print(f"one H100 writes {written:,.0f} tokens/s and trains on {trained:,.0f}")
+in_turns_alone = rollout_alone + train_alone
 print(f"alone: {rollout_alone:,.0f} s to write, {train_alone:,.0f} s to train")
+print(f"{rollout_alone / in_turns_alone:.0%} of a step in turns is rollout")
 split_step = max(rollout_alone / writing, train_alone / (GPUS - writing))
-assert split_step < 1.03 * (rollout_alone + train_alone) / GPUS
+assert split_step < 1.03 * in_turns_alone / GPUS
 beside("writing", calculated=writing)
 
 # %%
@@ -540,13 +547,109 @@ show.split_curve(
         "train": [train_alone / (GPUS - count) for count in counts],
     },
     writing,
-    (rollout_alone + train_alone) / GPUS,
+    in_turns_alone / GPUS,
 )
 
 # %% [markdown]
-# On paper the best split is no faster than all GPUs doing both jobs in turns (the dashed line), as the formula also said for our two ranks. But the
-# formula divides the time of a rollout by its number of GPUs. In reality, each of 64 GPUs has fewer answers to work on at once, and the longest
-# answer takes as long as before. So before you split, measure on your own machine how long each job takes on 8, 16 and 32 GPUs.
+# On paper the best split is no faster than all GPUs doing both jobs in turns (the dashed line), as the formula also gave for our two ranks.
+#
+# ### More GPUs
+#
+# But the formula divides the time of a rollout by the number of GPUs, as if each still worked on 128 answers at once. A step has 8,192 answers. On 64
+# GPUs in turns that is 128 for each, and on 1,024 GPUs only 8. For each new token a GPU reads all weights, whether for 128 answers or for 8
+# ([56_serving](../day5_adapt_compress/56_serving.ipynb)). **Predict:** what share of a step in turns is the rollout on 1,024 GPUs?
+
+# %%
+# %%guess rollout_share
+# All in turns on 1,024 GPUs, 8 answers each: what share of a step is rollout, 0 to 1?
+...
+
+# %%
+from functools import cache
+from math import ceil
+
+COUNTS = 64, 128, 256, 512, 1024, 2048
+
+
+@cache
+def speed(at_once, output):
+    """Tokens per second of one H100 that works on so many answers at once."""
+    return predict_serving(server, PROMPT, output, batch=at_once).tokens_per_second
+
+
+def write_seconds(gpus, output=OUTPUT):
+    """A rollout on these GPUs, each with its part of the answers, at most 128 at once."""
+    each = ceil(ANSWERS / gpus)
+    return each * output / speed(min(128, each), output)
+
+
+def train_seconds(gpus, output=OUTPUT):
+    return ANSWERS * (PROMPT + output) / trained / gpus
+
+
+def best_split(gpus, output=OUTPUT):
+    """The quickest step of all ways to split these GPUs."""
+    ways = range(1, gpus)
+    return min(
+        max(write_seconds(n, output), train_seconds(gpus - n, output)) for n in ways
+    )
+
+
+# %%
+rows, shares, gains = [], {}, {}
+for gpus in COUNTS:
+    write, train, split = write_seconds(gpus), train_seconds(gpus), best_split(gpus)
+    shares[gpus], gains[gpus] = write / (write + train), (write + train) / split
+    times = (f"{one:.1f} s" for one in (write, train, write + train, split))
+    rows.append((f"{gpus:,}", *times, f"{shares[gpus]:.0%}"))
+assert 0.8 < shares[1024] < shares[2048]
+assert gains[64] < 1.01
+assert gains[512] > max(1.2, gains[2048])
+beside("rollout_share", calculated=shares[1024])
+
+# %%
+head = "GPUs", "rollout on all", "training on all", "in turns", "best split"
+Table((*head, "rollout, of a step in turns"), rows, "A step, predicted")
+
+# %% [markdown]
+# By this formula, sixteen times as many GPUs train sixteen times as fast, but they write less than twice as fast. The more GPUs there are, the larger
+# is the rollout's part of a step, and here is a reason to split: **a rollout hardly misses the GPUs that train meanwhile.** On 64 GPUs the split
+# gains nothing. On 512 a step in turns takes more than a fifth longer. On 2,048 the gain is smaller again, because hardly any training is left to
+# hide. Move the length of the answers:
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, legend, name_axes, new_figure, rank_colour
+
+
+def draw(output):
+    """Seconds of both jobs and of two kinds of step, by the number of GPUs."""
+    write = [write_seconds(gpus, output) for gpus in COUNTS]
+    train = [train_seconds(gpus, output) for gpus in COUNTS]
+    turns = [sum(both) for both in zip(write, train, strict=True)]
+    split = [best_split(gpus, output) for gpus in COUNTS]
+    figure, axis = new_figure(6.2, 3.0)
+    axis.loglog(COUNTS, write, "o-", color=rank_colour(1), label="rollout on all")
+    axis.loglog(COUNTS, train, "o-", color=rank_colour(0), label="training on all")
+    axis.loglog(COUNTS, turns, "--", color="#888888", label="a step in turns")
+    axis.loglog(COUNTS, split, color="black", label="a step, best split")
+    axis.set_xticks(COUNTS, [f"{gpus:,}" for gpus in COUNTS])
+    name_axes(axis, "GPUs", "seconds of a step")
+    legend(figure, 2)
+    axis.minorticks_off()
+    axis.set_yticks((0.3, 1, 3, 10, 30), ("0.3", "1", "3", "10", "30"))
+    words = f"answers of {output:,} tokens, 512 GPUs: {turns[3]:.1f} s in turns, "
+    words += f"{write[3] / turns[3]:.0%} of it rollout; split {split[3]:.1f} s"
+    axis.set_title(words, fontsize=9, loc="left")
+    return Picture(figure, words)
+
+
+explore(draw, [Control("output", OUTPUT, (250, 500, 1000, 1800))])
+
+# %% [markdown]
+# Two things are still left out. A GPU that trains also gets less to do at once, and sends more. And real answers differ in length: a rollout takes
+# as long as its longest answer, and all others wait for it. In the runs of Zhou et al. (2025, abstract), rollouts take more than 90 % of the time. So
+# before you split, measure on your own machine how long each job takes on 8, 16 and 32 GPUs.
 #
 # ## Tomorrow's script
 #
@@ -633,6 +736,31 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
+# **With TRL.** This library is not installed here. Its trainer makes the groups, the advantages and the loss; you write the reward:
+#
+# ```python
+# from datasets import Dataset
+# from trl import GRPOConfig, GRPOTrainer
+#
+#
+# def is_right(completions, answer, **other_columns):
+#     return [float(text == right) for text, right in zip(completions, answer)]
+#
+#
+# data = Dataset.from_list([{"prompt": "5940=", "answer": "0459"}])
+# settings = GRPOConfig("folder", num_generations=8, num_iterations=2, loss_type="grpo")
+# trainer = GRPOTrainer(
+#     model, is_right, args=settings, train_dataset=data, processing_class=tokenizer
+# )
+# trainer.train()
+# ```
+#
+# `num_iterations` are the updates per rollout. `loss_type="grpo"` is our loss; the default, `"dapo"`, takes the mean over all tokens. There is no KL
+# term unless you set `beta`, and the share of silent groups is logged as `frac_reward_zero_std`. Each rank does both jobs. With `use_vllm=True,
+# vllm_mode="server"` the answers come from a vLLM server with GPUs of its own, and an importance ratio between trainer and engine is on by default.
+# We tried `"grpo"` outside the lesson, with TRL 1.16 and torch 2.14 on the CPU: for 32 answers and weights that had changed since, TRL's loss and the
+# formula above both gave 0.003541.
+#
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]
@@ -647,8 +775,8 @@ show.recorded_run("75_rl_over_ranks")
 # - As long as the weights that wrote the answers are the weights that train, GRPO's gradient is the plain policy gradient. On answers of weights
 #   that are up to 16 steps old, **the model learns with the ratio, and gets worse without it**.
 # - Where each rank has a device of its own, and apart from messages, a step in turns takes the sum of both jobs, and a step at once the longer of
-#   them. Ranks that share a few cores may take longer. If every rank does both, a step takes half of the sum. Splitting the ranks helps if more GPUs
-#   do not make a rollout faster.
+#   them. Ranks that share a few cores may take longer. If every rank does both, a step takes half of the sum.
+# - **Splitting the ranks helps where more GPUs do not make a rollout faster**, and as long as there is enough training to hide behind it.
 # - If the ranks are split, each step sends all weights over the network, but hardly any text.
 #
 # Next: [81_capstone](../day8_capstone/81_capstone.ipynb), where you bring all parts together in a run of your own.
@@ -665,4 +793,5 @@ show.recorded_run("75_rl_over_ranks")
 #   [fengyao.notion.site/off-policy-rl](https://fengyao.notion.site/off-policy-rl) (an engine's probabilities, truncated importance sampling).
 # - M. Noukhovitch et al., *Asynchronous RLHF*, 2024, [arXiv:2410.18252](https://arxiv.org/abs/2410.18252), section 4 (one GPU of eight writes) and
 #   table 1 (compute time 230 and 142, 57.2 % of wins both times).
+# - TRL's source, version 1.16, `trl/trainer/grpo_config.py` and `grpo_trainer.py`.
 # - Y. Zhou et al., *APRIL*, 2025, [arXiv:2509.18521](https://arxiv.org/abs/2509.18521), abstract (rollouts: more than 90 % of the time).
