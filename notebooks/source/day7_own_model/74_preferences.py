@@ -941,9 +941,10 @@ dist.destroy_process_group()
 # ```
 #
 # `"sigmoid"` is your `dpo_loss`, and `"sft"` is the likelihood term (a mean over all tokens of the batch; ours takes the mean within each answer
-# first). `precompute_ref_log_probs` computes the reference's numbers first. If you pass a peft model and no `ref_model`, TRL uses the model with its
-# adapter off as the reference. We tried this outside the lesson, with TRL 1.16 and torch 2.14 on the CPU: on 16 pairs of our task (answers of equal
-# length in each column), TRL's loss and ours were both 1.2503.
+# first). `precompute_ref_log_probs` computes the reference's numbers first. If you pass a `peft_config` and no `ref_model`, the reference is the
+# model with the new adapter off. (If the model comes with an adapter that is trained already, TRL copies it: the reference then has the copy.) We
+# tried this outside the lesson, with TRL 1.16 and torch 2.14 on the CPU: on 16 pairs of our task (answers of equal length in each column), TRL's loss
+# and ours were both 1.2503.
 #
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
