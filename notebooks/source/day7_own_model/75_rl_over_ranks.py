@@ -647,8 +647,8 @@ def draw(output):
 explore(draw, [Control("output", OUTPUT, (250, 500, 1000, 1800))])
 
 # %% [markdown]
-# Two things are still left out. A GPU that trains also gets less to do at once, and sends more. And real answers differ in length: a rollout takes
-# as long as its longest answer, and all others wait for it. In the runs of Zhou et al. (2025, abstract), rollouts take more than 90 % of the time. So
+# Two things are still left out. A GPU that trains also gets less to do at once, and sends more. And real answers differ in length: a rollout takes as
+# long as its longest answer, and all others wait for it. (Zhou et al., 2025, abstract, give rollouts more than 90 % of the time of such training.) So
 # before you split, measure on your own machine how long each job takes on 8, 16 and 32 GPUs.
 #
 # ## Tomorrow's script
@@ -757,9 +757,9 @@ dist.destroy_process_group()
 #
 # `num_iterations` are the updates per rollout. `loss_type="grpo"` is our loss; the default, `"dapo"`, takes the mean over all tokens. There is no KL
 # term unless you set `beta`, and the share of silent groups is logged as `frac_reward_zero_std`. Each rank does both jobs. With `use_vllm=True,
-# vllm_mode="server"` the answers come from a vLLM server with GPUs of its own, and an importance ratio between trainer and engine is on by default.
-# We tried `"grpo"` outside the lesson, with TRL 1.16 and torch 2.14 on the CPU: for 32 answers and weights that had changed since, TRL's loss and the
-# formula above both gave 0.003541.
+# vllm_mode="server"` the answers come from a vLLM server with GPUs of its own, and a correction by the ratio of the trainer's and the engine's
+# probabilities is on by default. We tried `"grpo"` outside the lesson, with TRL 1.16 and torch 2.14 on the CPU: for 32 answers and weights that had
+# changed since, TRL's loss and the formula above both gave 0.003541.
 #
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
