@@ -171,6 +171,7 @@ def answer(model, questions):
     return texts.masked_fill(ends.cumsum(1) - ends > 0, PADDING)
 
 
+# %%
 @torch.no_grad()
 def judged(model, start, seed=0):
     """How likely both answers are and became, and what 1,000 new answers are."""
