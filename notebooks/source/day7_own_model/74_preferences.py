@@ -938,7 +938,10 @@ dist.destroy_process_group()
 #     precompute_ref_log_probs=True,
 # )
 # data = Dataset.from_list(pairs)
-# DPOTrainer(model, args=settings, train_dataset=data, processing_class=tokenizer).train()
+# trainer = DPOTrainer(
+#     model, args=settings, train_dataset=data, processing_class=tokenizer
+# )
+# trainer.train()
 # ```
 #
 # `"sigmoid"` is your `dpo_loss`, and `"sft"` is the likelihood term (a mean over all tokens of the batch; ours takes the mean within each answer
