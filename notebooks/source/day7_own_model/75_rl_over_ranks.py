@@ -461,7 +461,7 @@ report(done=done, same=bool(torch.equal(mine, of_rank_0)))
 # %%
 assert all(both[r]["same"] for r in (0, 1))
 in_half = (rollout + training) / 2
-ways = {  # the run, the rank that writes, the formula, what the two jobs of the run give
+ways = {  # run, rank that writes, the formula, how the jobs of the run add up
     "in turns": (in_turns, 1, rollout + training, sum),
     "at once": (at_once, 1, max(rollout, training), max),
     "each rank does both": (both, 0, in_half, sum),
@@ -578,7 +578,7 @@ def speed(at_once, output):
 
 
 def write_seconds(gpus, output=OUTPUT):
-    """A rollout on these GPUs, each with its part of the answers, at most 128 at once."""
+    """A rollout on these GPUs; each works on at most 128 answers at once."""
     each = ceil(ANSWERS / gpus)
     return each * output / speed(min(128, each), output)
 
