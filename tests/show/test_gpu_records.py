@@ -105,6 +105,8 @@ def test_55_says_that_a_small_2_to_4_network_takes_many_times_as_long():
         r"(\d+) tokens, (\S+) +kernel +([\d.]+)", printed("55_pruning", "tokens, dense kernel")
     )
     took = {(tokens, kernel): float(seconds) for tokens, kernel, seconds in lines}
+    assert [round(took[tokens, "dense"]) for tokens in ("128", "4096")] == [115, 154]
+    assert [round(took[tokens, "2:4"]) for tokens in ("128", "4096")] == [2_665, 2_752]
     for tokens in ("128", "4096"):
         assert took[tokens, "2:4"] > 15 * took[tokens, "dense"]
     assert took["4096", "2:4"] < 1.1 * took["128", "2:4"]
