@@ -119,7 +119,9 @@ assert {here[rank].total for rank in range(4)} == {10}
 #
 # The letter is a shell program, and one of its lines does the main work. The lines above it have set `$head`, the address of the job's first node,
 # and `$port`, which is made from the job's number. Slurm itself has set `$SLURM_JOB_ID`. Write the line that starts all ranks on all nodes. The
-# picture shows who starts whom, and `python -m torch.distributed.run --help` lists the names of the flags.
+# picture shows who starts whom. A torchrun has to know how many nodes there are, how many ranks to start on its own node, and three things about
+# the meeting: its *id*, which is the same on all nodes and different for each job, its *backend* (`c10d`), and its *endpoint*, an address and a
+# port. `python -m torch.distributed.run --help` lists the names of the flags.
 #
 # The check reads your line as srun and torchrun would, and counts what they would start.
 
@@ -132,9 +134,9 @@ def srun_line(num_nodes: int, ranks_per_node: int) -> str:
 
 
 # %% [markdown]
-# **Does your line work?** You can try it without a cluster. Two small commands play the role of Slurm. `srun` skips its own flags and starts what
-# follows once for each "node"; all nodes are this machine. `scontrol` returns the first node's name. Everything else is real: two torchruns, your
-# rendezvous, eight ranks. The program only prints what its rank was told, and the processes above it.
+# **Does your line work?** You can try it without a cluster. Two small commands play the role of Slurm. `srun` reads how many tasks a node gets, skips
+# its other flags and starts what follows for each task; all "nodes" are this machine. `scontrol` returns the first node's name. Everything else is
+# real: two torchruns, your rendezvous, eight ranks. The program only prints the numbers that its rank was given, and the processes above it.
 
 # %%
 import os
@@ -145,9 +147,14 @@ import sys
 bin_folder = folder / "bin"
 bin_folder.mkdir(exist_ok=True)
 (bin_folder / "srun").write_text("""#!/bin/bash
-until [[ $1 == *python* || $1 == torchrun || $1 == bash ]]; do shift; done
-for node in $(seq 0 $((SLURM_JOB_NUM_NODES - 1))); do
-    SLURM_NODEID=$node "$@" & tasks+=($!)
+each=1
+until [[ $1 == *python* || $1 == torchrun || $1 == bash ]]; do
+    case $1 in --ntasks-per-node=*) each=${1#*=};; esac; shift
+done
+export SLURM_NTASKS=$((SLURM_JOB_NUM_NODES * each))
+for task in $(seq 0 $((SLURM_NTASKS - 1))); do
+    export SLURM_PROCID=$task SLURM_NODEID=$((task / each))
+    SLURM_LOCALID=$((task % each)) "$@" & tasks+=($!)
 done
 status=0
 for task in "${tasks[@]}"; do wait "$task" || status=$?; done
@@ -157,35 +164,39 @@ exit $status
 case $2 in hostnames) echo 127.0.0.1;; esac
 case $1 in requeue) touch {folder}/requeued;; esac
 """)
-(folder / "train.py").write_text("""import os
-said = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
-above = [os.getpid()]  # this rank, its torchrun, its srun, the letter
+for command in bin_folder.iterdir():
+    command.chmod(0o755)
+
+# %%
+with (folder / "train.py").open("w") as file:
+    file.write("""import os
+numbers = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
+above = [os.getpid()]  # this rank, and then its torchrun, its srun, the letter
 for _ in range(3):
     with open(f"/proc/{above[-1]}/stat") as file:
         above.append(int(file.read().rpartition(")")[2].split()[1]))
-line = "rank {} of {}: node {}, local rank {}".format(*said)
+line = "rank {} of {}: node {}, local rank {}".format(*numbers)
 os.write(1, f"{line}; {above}\\n".encode())  # in one piece: the ranks share the pipe
 """)
-for command in bin_folder.iterdir():
-    command.chmod(0o755)
 
 
 # %%
 def environment(**more: str) -> dict[str, str]:
     """What a letter finds: Slurm's variables, our srun and scontrol before others."""
-    told = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "node[1-2]"}
-    told |= {
+    variables = {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_NNODES": "2",
         "SLURM_CPUS_PER_TASK": "1",
         "PYTHON": sys.executable,  # the workshop's batch script uses it
     }
     path = f"{bin_folder}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    return {**os.environ, **told, "PATH": path, **more}
+    return {**os.environ, **variables, "PATH": path, **more}
 
 
 def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
-    """What the ranks say, in their order, and the processes above each."""
+    """What the ranks print, in their order, and the processes from each to the letter."""
     (folder / "job.sh").write_text(letter)
     job = subprocess.Popen(
         ["bash", "job.sh"], cwd=folder, env=environment(), text=True,
@@ -198,8 +209,9 @@ def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
             os.killpg(job.pid, signal.SIGKILL)
     lines = sorted(line.split("; ") for line in printed.splitlines())
     above = [json.loads(pids) for _, pids in lines]
-    assert all(pids[-1] == job.pid for pids in above), "the letter stands above all"
-    return [said for said, _ in lines], above
+    assert all(job.pid in pids for pids in above), "the letter stands above all"
+    above = [pids[: pids.index(job.pid) + 1] for pids in above]
+    return [line for line, _ in lines], above
 
 
 # %% tags=["nbval-check-output"]
@@ -212,20 +224,50 @@ assert [line.partition(":")[0] for line in yours] == [
 ]
 
 # %% [markdown]
-# You see one world of eight ranks on two nodes. If the two torchruns had not met, there would have been two worlds of four ranks, or none. How many
-# processes were there? We count the script, srun, agents and ranks. (Slurm's own daemons on the nodes come on top.)
+# You see one world of eight ranks on two nodes. If the two torchruns had been given different addresses, each would wait for the other, and you
+# would see nothing. How many processes were there? We count the script, srun, agents and ranks. (Slurm's own daemons on the nodes come on top.)
 
 # %% tags=["nbval-check-output"]
 levels = [len(set(level)) for level in zip(*above, strict=True)]
-for name, count in zip(("ranks", "torchruns", "sruns", "letters"), levels, strict=True):
-    print(f"{name:<10}{count:>2}")
 assert levels == [ranks, agents, sruns, scripts]
+names = "rank", "torchrun (its agent)", "srun", "the letter (bash)"
+rows = [(name, f"{count}") for name, count in zip(names, levels, strict=True)]
+Table(("process", "how many"), rows)
 
 # %%
 counted = {pid for pids in above for pid in pids}
 beside("processes", predicted=processes, measured=len(counted))
 
 # %% [markdown]
+# ### The other way: no torchrun
+#
+# Many letters use no torchrun. There srun itself starts the ranks, one task for each, and gives each task its numbers: `SLURM_PROCID` among all tasks,
+# `SLURM_LOCALID` on its node, and `SLURM_NTASKS`, how many there are. `init_process_group` looks for other names, so the line translates them. How
+# many processes are there now?
+
+# %%
+# %%guess without_torchrun
+# The same eight ranks, started by srun without torchrun. How many processes is that,
+# with the letter and srun?
+...
+
+# %%
+OTHER_WAY = """export MASTER_ADDR=$head MASTER_PORT=$port
+srun --nodes=2 --ntasks-per-node=4 bash -c '
+    export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS
+    export LOCAL_RANK=$SLURM_LOCALID GROUP_RANK=$SLURM_NODEID
+    exec python train.py'
+"""
+by_srun, above = carried_out(f"head=127.0.0.1 port={port}\n{OTHER_WAY}")
+assert by_srun == yours, "the same ranks, with the same numbers"
+assert [len(set(level)) for level in zip(*above, strict=True)] == [8, 1, 1]
+counted = {pid for pids in above for pid in pids}
+beside("without_torchrun", predicted=processes - agents, measured=len(counted))
+
+# %% [markdown]
+# The ranks and their numbers are the same, and the two agents are missing. (`exec` turns the shell of a task into its rank.) So nothing watches over
+# the ranks of a node or starts them again: what remains is srun, and its `--kill-on-bad-exit`. In this lesson we keep to torchrun.
+#
 # ### The letter
 #
 # To submit the cell `who.py` as a job on two nodes with four ranks each, change only its first line:
@@ -241,7 +283,7 @@ beside("processes", predicted=processes, measured=len(counted))
 
 # %% tags=["nbval-check-output"]
 FAST = "/fast/ada"  # ada's folder on a file system that every node sees
-centre = replace(
+center = replace(
     read_site(ROOT / "examples/sites/slurm-apptainer.toml"),
     jobs=f"{FAST}/jobs",
     cache=f"{FAST}/cache",
@@ -260,7 +302,7 @@ def letter(site: SiteSpec, program: str = "who.py", **asked) -> str:
     return slurm_script(site, job)
 
 
-script = letter(centre)
+script = letter(center)
 for line in script.splitlines():
     if line.startswith("#SBATCH"):
         print(line)
@@ -268,10 +310,10 @@ for line in script.splitlines():
 # %% [markdown]
 # Three of these lines deserve a second look:
 #
-# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, srun starts that many torchruns on each node, and you get
-#   ranks times ranks.
+# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, srun starts that many torchruns on each node. The meeting is
+#   for two torchruns: it takes the first two that arrive, even if they are on the same node, and the others fail.
 # - `--cpus-per-task=64`: a task with four ranks needs the cores of all four. Your data loaders run on them. The number is given to `srun` again
-#   below: from Slurm 22.05 on, `srun` did not take it from the top of the script, and only some later versions do again.
+#   below: since Slurm 22.05, not every version of `srun` takes it from the top of the script.
 # - `--no-requeue`: a program must not be started twice unless you ask for it. A program that does not resume would start over and overwrite its own
 #   files.
 #
@@ -279,28 +321,20 @@ for line in script.splitlines():
 
 # %% tags=["nbval-check-output"]
 lines = script.splitlines()
-print(
-    "\n".join(
-        line
-        for line in lines
-        if line.startswith(("first=", "head=")) or "port=" in line
-    )
-)
-print("...")
-print(
-    "\n".join(
-        lines[next(i for i, line in enumerate(lines) if line.startswith("srun ")) :]
-    )
-)
+starting = next(i for i, line in enumerate(lines) if line.startswith("srun "))
+for line in lines[:starting]:
+    if line.startswith(("first=", "head=")) or "port=" in line:
+        print(line)
+print("...", *lines[starting:], sep="\n")
 
 # %% tags=["nbval-check-output"]
 started_by = script[script.index("\nsrun ") :]
-told, in_yours = (
+in_script, in_yours = (
     set(re.findall(r"--[a-z-]+", line.replace("_", "-")))
     for line in (started_by, srun_line(2, 4))
 )
-print("only in this one:", *sorted(told - in_yours))
-assert told - in_yours >= {"--cpus-per-task", "--kill-on-bad-exit"}
+print("only in this one:", *sorted(in_script - in_yours))
+assert in_script - in_yours >= {"--cpus-per-task", "--kill-on-bad-exit"}
 
 # %% [markdown]
 # This line contains two flags that yours may lack: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` passes on the
@@ -330,12 +364,12 @@ print("the workshop's letter and yours start the same ranks on the same nodes")
 
 # %% tags=["nbval-check-output"]
 inside = container_line(
-    centre,
+    center,
     folder=f"{FAST}/course",
-    environment=site_environment(centre, one_node=False),
+    environment=site_environment(center, one_node=False),
     node_variables=("CUDA_VISIBLE_DEVICES",),
 )
-words = re.split(rf" (?=--|\$|{centre.container})", inside)
+words = re.split(rf" (?=--|\$|{center.container})", inside)
 print("\n  ".join(words))
 assert all(word in script for word in words)
 
@@ -400,7 +434,8 @@ print("\n".join(line for line in lines if line.startswith(("export ", "unset "))
 #
 # ### Another place, the same cell
 #
-# What changes when you move from this center to a Slurm without containers? The cell stays the same, and only some lines of the letter differ:
+# What changes when you move from this center to a Slurm without containers? The cell stays the same, and only some lines of the letter differ.
+# (The first line differs because this center's letter loads a module: only a login shell, `bash -l`, is sure to know the command for it.)
 
 # %% tags=["nbval-check-output"]
 before, after = set(lines), set(letter(plain).splitlines())
@@ -417,25 +452,30 @@ for line in sorted(after - before):
 # BLOOM, with 176 billion parameters, was trained with such a letter, and
 # [it is public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm). You are now able to read it.
 # It asks for 48 nodes with 8 GPUs each and for 100 hours, with `--ntasks-per-node=1` and 64 cores per task. Its `srun` has `--kill-on-bad-exit=1`
-# and starts `torch.distributed.run` with a c10d rendezvous on the first node in the job's list. How many ranks is that, and how many processes, by
-# the same count (script, srun, agents, ranks)?
+# and starts `torch.distributed.run` with a c10d rendezvous on the first node in the job's list.
 
-# %% tags=["nbval-check-output"]
+# %%
+# %%guess bloom_processes
+# BLOOM's job: how many processes is it, by the same count (script, srun, agents, ranks)?
+...
+
+# %%
 nodes, gpus = 48, 8
 tensor, pipeline, data = 4, 12, 8  # how the model was split, from the run's notes
 assert nodes * gpus == tensor * pipeline * data == 384  # GPUs, as in its paper
-print(f"{nodes * gpus} ranks, {1 + 1 + nodes + nodes * gpus} processes")
+print(f"{nodes * gpus} ranks, one for each GPU")
+beside("bloom_processes", calculated=1 + 1 + nodes + nodes * gpus)
 
 # %% [markdown]
-# These are the paper's 384 GPUs (Le Scao et al., 2022). Your check would have rejected two things: the port is always 6000, and there is no
+# These are the paper's 384 GPUs (Le Scao et al., 2022). The check of your line would have rejected two things: the port is always 6000, and there is no
 # `--rdzv-id`. Neither did any harm, because the run had its nodes to itself, so no other job could be there.
 
 # %% [markdown]
 # ### Submit it
 #
-# `sbatch --test-only` is a good first step: it checks the script against the cluster without making a job. Then you submit the job. The cell below
-# does in Python what `%%sbatch` does, so that it can use the recorded run if there is no Slurm, or if the queue takes longer than a minute. (You
-# need not read this cell.) The job is smaller than the one in the letter: two nodes with two ranks each.
+# `sbatch --test-only` is a good first step: it checks the script against the cluster without making a job. Then you submit the job. The two cells
+# below do in Python what `%%sbatch` does, so that they can use the recorded run if there is no Slurm, or if the queue takes longer than a minute.
+# (You need not read these cells.) The job is smaller than the one in the letter: two nodes with two ranks each.
 
 
 # %%
@@ -447,9 +487,9 @@ class Watched(list):
 
         now = time.monotonic()
         self.began = getattr(self, "began", now)
-        said = sentence.partition(": ")[2].partition(": ")[2]
-        if not self or self[-1][1] != said:
-            self.append((round(now - self.began, 1), said))
+        state = sentence.partition(": ")[2].partition(": ")[2]
+        if not self or self[-1][1] != state:
+            self.append((round(now - self.began, 1), state))
         if not text and now - self.began > 60:
             raise TimeoutError("the queue is longer than a minute")
 
@@ -504,10 +544,11 @@ print(there["text"], end="")
 # The four ranks print the same as on this machine, but now there are two on each of two nodes:
 
 # %%
-for rank, said in enumerate(there["reports"]):
-    print(f"rank {rank}: node {said['node']}, local rank {said['local_rank']}")
-assert [said["total"] for said in there["reports"]] == [10] * 4
-assert sorted(said["node"] for said in there["reports"]) == [0, 0, 1, 1]
+for rank, reported in enumerate(there["reports"]):
+    node, local_rank = reported["node"], reported["local_rank"]
+    print(f"rank {rank}: node {node}, local rank {local_rank}")
+assert [reported["total"] for reported in there["reports"]] == [10] * 4
+assert sorted(reported["node"] for reported in there["reports"]) == [0, 0, 1, 1]
 
 # %% [markdown]
 # Where did the time go? The table shows the numbers of the recorded run. There, both nodes were on one machine with two cores. The four ranks
@@ -518,29 +559,25 @@ job_times = recorded["two_nodes"]
 started = next(
     seconds for seconds, state in job_times["states"] if state.startswith("RUNNING")
 )
+moments = {
+    "the same four ranks by %%torchrun, engine warm": job_times["torchrun_seconds"],
+    "job: sbatch returns with a number": job_times["handed_in_seconds"],
+    "job: it is seen running": started,
+    "job: a rank's first line arrives": job_times["first_output_seconds"],
+    "job: over": job_times["seconds"],
+}
+slurm_used, torch_used = recorded["versions"]["slurm"], recorded["versions"]["torch"]
 Table(
-    ["what", "seconds"],
-    [
-        [
-            "the same four ranks by %%torchrun, engine warm",
-            f"{job_times['torchrun_seconds']:.1f}",
-        ],
-        ["job: sbatch returns with a number", f"{job_times['handed_in_seconds']:.1f}"],
-        ["job: it is seen running", f"{started:.1f}"],
-        [
-            "job: a rank's first line arrives",
-            f"{job_times['first_output_seconds']:.1f}",
-        ],
-        ["job: over", f"{job_times['seconds']:.1f}"],
-    ],
-    f"recorded on {recorded['date']}, Slurm {recorded['versions']['slurm']}, "
-    f"torch {recorded['versions']['torch']}",
-    "seconds from the moment of handing in; benchmarks/slurm_two_nodes.py takes them "
-    "again",
+    ("what", "time"),
+    [(what, f"{seconds:.1f} s") for what, seconds in moments.items()],
+    f"recorded on {recorded['date']}, Slurm {slurm_used}, torch {torch_used}",
+    "from the moment of submitting; benchmarks/slurm_two_nodes.py measures it again",
 )
 
 # %%
-assert job_times["torchrun_seconds"] < 1 < job_times["first_output_seconds"] - started
+starting_up = job_times["first_output_seconds"] - started
+assert job_times["torchrun_seconds"] < 1 < starting_up
+assert starting_up > job_times["seconds"] / 2, "most of it"
 beside("job_seconds", measured=job_times["seconds"])
 
 # %% [markdown]
@@ -647,15 +684,12 @@ beside("step_8", predicted="same", measured="same" if furthest < 1e-4 else "othe
 # %%
 swept = recorded["sweep"]
 rows = [
-    [f"task {task} (lr={lr})", f"{loss:.3g}"]
+    (f"{task}", f"{lr}", f"{loss:.3g}")
     for task, (lr, loss) in enumerate(zip(*swept.values(), strict=True))
 ]
-Table(
-    ["of the array", "loss after 20 steps"],
-    rows,
-    f"recorded on {recorded['date']}",
-    "least squares, one rank a task",
-)
+title = f"an array of three tasks, recorded on {recorded['date']}"
+head = "task", "learning rate", "loss after 20 steps"
+Table(head, rows, title, "least squares, one rank a task")
 
 # %% tags=["nbval-check-output"]
 best = min(zip(swept["losses"], swept["values"], strict=True))
@@ -843,9 +877,8 @@ assert not (folder / "requeued").exists()
 # ## What to take away
 #
 # - **A job is a letter**: lines for Slurm, then a shell program that runs once, on the first node.
-# - srun starts **one torchrun per node**, and torchrun starts the ranks. With torchrun, one task per *rank* is a mistake, because each of them would
-#   start all ranks of its node again. The other way is just as common: no torchrun, one task per rank, `srun python train.py`, and the program reads
-#   its rank from `SLURM_PROCID`. Use one of the two ways, and never half of each.
+# - srun starts **one torchrun per node**, and torchrun starts the ranks. Or there is no torchrun: srun starts one task per *rank*, and a rank's number
+#   is `SLURM_PROCID`. Use one of the two ways, and never half of each.
 # - The agents meet at the **first node's address**, at a port made from the job's number. `localhost` would be a different machine on every node.
 # - Everything that is specific to a center is in the **site's file**. The cell does not change.
 # - A job takes seconds before its first step, plus the time in the queue. Read the reason that Slurm gives.
