@@ -245,8 +245,8 @@ print(
 
 # %%
 # %%guess faster
-# The student keeps 4 of 30 layers and all 906 words. How many times as fast as the teacher
-# does it read a window of 64 tokens?
+# The student keeps 4 of 30 layers and all 906 words. How many times as fast as the
+# teacher does it read a window of 64 tokens?
 ...
 
 # %%
