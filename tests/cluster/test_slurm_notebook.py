@@ -1,12 +1,15 @@
 """``%%sbatch`` in a real notebook kernel and ``workshop sbatch`` on a terminal, both on the Slurm of two nodes."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbclient
 import nbformat
 import pytest
 
+from tests.cluster.slurm import free_range
 from workshop.cli import main
 from workshop.launch import jobs
 
@@ -103,3 +106,34 @@ def test_lesson_61_hands_its_job_in_where_there_is_a_slurm(slurm):
     assert "to start at" in printed(cell)
     assert "RUNNING on node[1-2]" in printed(cell)
     assert "[ranks 0-3] the sum of all ranks, counted from 1, is 10" in printed(cell)
+
+
+RANK = """\
+import os
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(total)
+node, local_rank = os.environ["GROUP_RANK"], os.environ["LOCAL_RANK"]
+os.write(1, f"rank {dist.get_rank()}: node {node}, local rank {local_rank}, {total.item()}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+def test_the_way_of_lesson_61_without_torchrun_makes_one_group_of_srun_s_tasks(slurm, tmp_path):
+    (lesson,) = (Path(__file__).parents[2] / "notebooks" / "source").glob("day*/61_*.py")
+    lines = re.search(r'OTHER_WAY = """(.*?)"""', lesson.read_text(), re.DOTALL)[1]
+    setting = f"PATH={Path(sys.executable).parent}:$PATH GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1"
+    (tmp_path / "train.py").write_text(RANK)
+    (tmp_path / "job.sh").write_text(
+        f"#!/bin/bash\nexport {setting}\nhead=127.0.0.1 port={free_range(1)}\n"
+        + lines.replace("--ntasks-per-node=4", "--ntasks-per-node=2")
+    )
+    command = ["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "-o", "out", "job.sh"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=90)
+    assert sorted((tmp_path / "out").read_text().splitlines()) == [
+        f"rank {rank}: node {rank // 2}, local rank {rank % 2}, 10" for rank in range(4)
+    ]
