@@ -170,7 +170,8 @@ for command in bin_folder.iterdir():
 # %%
 with (folder / "train.py").open("w") as file:
     file.write("""import os
-numbers = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
+names = "RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK"
+numbers = [os.environ[name] for name in names]
 above = [os.getpid()]  # this rank, and then its torchrun, its srun, the letter
 for _ in range(3):
     with open(f"/proc/{above[-1]}/stat") as file:
@@ -196,7 +197,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
-    """What the ranks print, in their order, and the processes from each to the letter."""
+    """What the ranks print, in their order, and the processes above each."""
     (folder / "job.sh").write_text(letter)
     job = subprocess.Popen(
         ["bash", "job.sh"], cwd=folder, env=environment(), text=True,
@@ -456,7 +457,8 @@ for line in sorted(after - before):
 
 # %%
 # %%guess bloom_processes
-# BLOOM's job: how many processes is it, by the same count (script, srun, agents, ranks)?
+# BLOOM's job, by the same count (script, srun, agents, ranks): how many processes
+# is it in all?
 ...
 
 # %%
