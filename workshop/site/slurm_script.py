@@ -6,7 +6,8 @@ PyTorch's own c10d rendezvous on the job's first node.
 
 Four lines are there because their absence is a well-known way to lose an afternoon:
 
-* ``--ntasks-per-node=1``: tasks are torchruns, not ranks. With one task a rank each would start all ranks.
+* ``--ntasks-per-node=1``: tasks are torchruns, not ranks. With one task a rank there are as many torchruns,
+  each of them for all ranks of a node, and those for which the rendezvous has no place fail.
 * ``srun --cpus-per-task``: since Slurm 22.05 a step does not inherit it, and all ranks share one core.
 * the port comes from the job's number: two jobs on one node rarely share it, as they would a fixed one; and
   from outside the range that the kernel hands out, where it could be somebody's already.
