@@ -39,6 +39,7 @@ MEASURED = {
     "36_vision_lab": "layers and layouts, measured on two ranks",
     "42_fp8_training": "gradients of two layers of SmolLM2",
     "43_fp8_inference": "a layer of SmolLM2, and inputs that passed it",
+    "74_preferences": "answers of models that were trained above",
     "81_capstone": "seconds of layers, measured on two ranks",
 }
 OF_THE_TEXT = {
