@@ -132,8 +132,8 @@ class Operators(TorchDispatchMode):
 
 # %%
 # %%guess rest --unit %
-# The three products do more than 99.9 % of the FLOPs. What share of the time of the half
-# layer do the other operators take on an H200, by the roofline, in percent?
+# The three products do more than 99.9 % of the FLOPs. What share of the half layer's
+# time do the other operators take on an H200, by the roofline, in percent?
 ...
 
 # %%
@@ -335,9 +335,9 @@ Table(head, rows)
 
 # %%
 # %%guess pays --unit calls
-# torch.compile takes some seconds to compile the norm, of which we run only the forward.
-# After how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU (on a GPU
-# with 32 times as many)?
+# torch.compile takes some seconds to compile the norm, whose forward alone we run. After
+# how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU (on a GPU with 32
+# times as many)?
 ...
 
 # %%
@@ -429,7 +429,7 @@ Table(("function", "its kernels", "passes, its count", "passes, one kernel"), ro
 
 # %%
 def graphs_and_operators(compile_layers, lengths, **options):
-    """How many graphs the compiler would get for texts of these lengths, and how large."""
+    """How many graphs a compiler would get for these lengths, and how large."""
     counts = []
 
     def keeps_count(graph, inputs):
@@ -449,8 +449,8 @@ def graphs_and_operators(compile_layers, lengths, **options):
 
 # %%
 # %%guess graphs --unit graphs
-# Six batches come padded to their longest paragraph: 40, 50, 60, 70, 80 and 90 tokens. How
-# many graphs does `torch.compile` build of the model as a whole, with its defaults?
+# Six batches come padded to their longest paragraph: 40, 50, 60, 70, 80 and 90 tokens.
+# How many graphs does `torch.compile` build of the model as a whole, with its defaults?
 ...
 
 # %%
@@ -633,9 +633,9 @@ def reserved_bytes(sizes, expandable=False):
 
 # %%
 # %%guess fragments --unit times
-# The manual's paragraphs come in about 300 batches of 8, each padded to its longest one,
-# from short to long. For the logits of the largest batch one block would be enough. How
-# many times as much is reserved?
+# The manual's paragraphs come in about 300 batches of 8, each padded to its longest
+# one, from short to long. For the logits of the largest batch one block would be enough.
+# How many times as much is reserved?
 ...
 
 # %%
@@ -698,7 +698,7 @@ if sys.platform == "linux" and faults["as it is"] > 100:
     assert faults["glibc that keeps"] < 0.2 * faults["as it is"]
 Table(("allocator", "page faults", "twenty times 48 MiB"), rows)
 
-#
+# %% [markdown]
 # ## Your loop, or a library's?
 #
 # A library's loop performs the same step, and much more: callbacks, logs, progress bars, checks. All this is Python's time, and meanwhile
