@@ -335,9 +335,9 @@ Table(head, rows)
 
 # %%
 # %%guess pays --unit calls
-# torch.compile takes some seconds to compile the norm, whose forward alone we run. After
-# how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU (on a GPU with 32
-# times as many)?
+# torch.compile takes some seconds to compile the norm; we run its forward only. After
+# how many calls has that paid off, with 4,096 x 1,024 numbers on a CPU (on a GPU with
+# 32 times as many)?
 ...
 
 # %%
@@ -347,6 +347,7 @@ backend = "inductor" if can_compile else "eager"
 shape = (131_072 if on_gpu else 4_096, 1_024)  # the smaller would fit in a GPU's cache
 x, scale = torch.randn(shape, device=device), torch.ones(1_024, device=device)
 out, startup = torch.empty_like(x), []
+torch.zeros(31 * 2**20, dtype=torch.uint8)  # and free it again: see the allocator below
 with torch.no_grad():
     for _ in range(2):  # the second time, it finds its work in the disk cache
         torch.compiler.reset()
@@ -634,8 +635,8 @@ def reserved_bytes(sizes, expandable=False):
 # %%
 # %%guess fragments --unit times
 # The manual's paragraphs come in about 300 batches of 8, each padded to its longest
-# one, from short to long. For the logits of the largest batch one block would be enough.
-# How many times as much is reserved?
+# one, from short to long. For the logits of the largest batch one block would be
+# enough. How many times as much is reserved?
 ...
 
 # %%
@@ -667,7 +668,8 @@ beside("fragments", calculated=grown / once)
 # On a CPU, the C library's allocator is used, and the wait can be counted. For each tensor above 32 MiB, glibc requests new memory from
 # the operating system, and returns it as soon as the tensor is freed. The first access to each new page is a *page fault*: the program
 # stops until the page is available. The plain loss of `16_faster_step` does this with the logits of every step. The next cell counts the page faults of a
-# program that creates 48 MiB twenty times. `jemalloc` and `tcmalloc` replace the C library's allocator without any change to the program:
+# program that creates 48 MiB twenty times. `jemalloc` and `tcmalloc` replace the C library's allocator without any change to the program. (Below
+# 32 MiB, glibc learns: once it has freed a block, it keeps others of that size. This is why we freed 31 MiB before we timed the norm.)
 
 # %%
 import ctypes.util
