@@ -477,8 +477,7 @@ class TiledAttention(PlainAttention):
 # without a warning. So on a GPU, the code gives each query head its own copy of the keys and values.)
 
 # %% [markdown]
-# To compare the two, we need two tools. `kept_bytes` asks autograd how many bytes a function keeps for backward, and `milliseconds` times its
-# forward and backward.
+# To compare the two, we need two tools. `kept_bytes` asks autograd how many bytes a function keeps for backward, and `quickest` times a call.
 
 
 # %%
@@ -497,16 +496,21 @@ def kept_bytes(function, *given):
     return sum(size for place, size in kept.items() if place not in own)
 
 
-def milliseconds(function, *given, times=5):
-    """Forward and backward, the quickest of a few."""
+def quickest(call, times=5):
+    """Milliseconds of the quickest of a few calls."""
     best = math.inf
     for _ in range(times):
         wait()
         start = time.perf_counter()
-        function(*given).sum().backward()
+        call()
         wait()
         best = min(best, time.perf_counter() - start)
     return 1e3 * best
+
+
+def both_passes(function, *given, times=5):
+    """Milliseconds of forward and backward."""
+    return quickest(lambda: function(*given).sum().backward(), times)
 
 
 # %%
@@ -524,7 +528,7 @@ assert torch.allclose(plain(*qkv), tiled(*qkv), atol=1e-4)
 score_bytes = 8 * 4 * ROOM * ROOM * 4
 attention, rows = {}, []
 for name, core in (("plain", plain), ("tiled", tiled)):
-    attention[name] = milliseconds(core, *qkv)
+    attention[name] = both_passes(core, *qkv)
     kept = kept_bytes(core, *qkv)
     assert (kept > score_bytes) == (name == "plain")
     rows.append((name, f"{attention[name]:.1f} ms", f"{kept / 2**20:.2f} MiB"))
@@ -937,7 +941,7 @@ wanted = torch.autograd.grad(plain_loss(*given), (hidden, weight))
 for name, loss_of in losses.items():
     ours = torch.autograd.grad(loss_of(*given), (hidden, weight))
     assert all(apart(*pair) < 1e-4 for pair in zip(ours, wanted, strict=True))
-    took[name] = milliseconds(loss_of, *given, times=3)
+    took[name] = both_passes(loss_of, *given, times=3)
     kept[name] = kept_bytes(loss_of, *given)
     seen = f"{kept[name] / 2**20:.1f} MiB" if kept[name] > 2**16 else "-"
     rows.append((name, f"{took[name]:.0f} ms", seen))
@@ -1043,28 +1047,14 @@ Table(HANDED, [handed_row(name, handed) for name, handed in both.items()])
 # %% [markdown]
 # Next we time AdamW's step alone, as a loop and fused, to predict what a step of training gains:
 
-
 # %%
-def quickest(*functions, times=15):
-    """Milliseconds of each one's quickest call, in turns."""
-    best = [math.inf] * len(functions)
-    for _ in range(times):
-        for place, function in enumerate(functions):
-            wait()
-            start = time.perf_counter()
-            function()
-            wait()
-            best[place] = min(best[place], 1e3 * (time.perf_counter() - start))
-    return best
-
-
 seconds = {}
 for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.items():
     model = fresh(tiled)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer = torch.optim.AdamW(model.parameters(), **options)
-    (seconds[name],) = quickest(optimizer.step, times=5)
+    seconds[name] = quickest(optimizer.step)
 rows = [(name, f"{took:.2f} ms") for name, took in seconds.items()]
 Table(("AdamW", "a step"), rows)
 

@@ -183,7 +183,8 @@ beside("rest", calculated=rest)
 # ## Fewer bytes: one kernel for several operators
 #
 # Most of these bytes are written by one kernel only to be read by the next. If one kernel does the work of both, what lies between them stays in
-# registers. This is called **fusion**. How much it saves follows from the list of operators.
+# registers. This is called **fusion**; lesson 15 had a fused optimizer. How much
+# it saves follows from the list of operators.
 #
 # ### Exercise: one kernel for all
 
@@ -201,7 +202,7 @@ def fused_bytes(
 
 # %% [markdown]
 # PyTorch can write the list for us: `make_fx` runs a function on tensors without memory, and records its operators as a graph. We take four
-# functions that every training loop has. The last one is the approximation of GELU that GPT-2 uses, typed in from its formula.
+# functions: three from a Llama layer, and the approximation of GELU that GPT-2 uses, typed in from its formula.
 
 # %%
 LIKE = (512, 1_024)
@@ -262,8 +263,18 @@ beside("passes", calculated=passes[add_and_norm][1])
 
 # %% [markdown]
 # (The means and gains are so small that they vanish in the rounding.) The tidy formula of GELU is the worst: each of its operators reads and writes
-# a whole matrix. `F.gelu(x, approximate="tanh")` is one kernel, written by hand for exactly this reason. But nobody has written one for every
-# formula.
+# a whole matrix. PyTorch has a function for it:
+
+# %%
+with Operators() as library:
+    by_library = F.gelu(like, approximate="tanh")
+((name, _, moved),) = library.rows  # one kernel
+assert torch.allclose(by_library, gelu(like), atol=1e-6)
+assert moved == fused_bytes(*listed(gelu, like))
+print(f"F.gelu: 1 kernel, {moved / like.nbytes:.0f} passes, the same numbers")
+
+# %% [markdown]
+# That is one kernel, and it moves as few bytes as yours. But nobody has written one for every formula.
 #
 # What does this bring for the half layer? The next picture has three GPUs, by the roofline. Move `kernels` to join those of the norm, of the
 # activation, and of the sum, and `products` to compute the products in FP8. **Which of the two makes the rest more important, and on which GPU does it
@@ -318,6 +329,8 @@ for name in GPUS:
     ]
     assert shares[0] > 1.5 * shares[1]
     assert shares[2] > 1.6 * shares[0]
+    apart, joined = (rest_share(name, "bf16", k)[2] for k in ("one each", "joined"))
+    assert 0.5 < joined / apart < 0.6
     rows.append((name, *(f"{share:.0f} %" for share in shares)))
 assert min(GPUS, key=lambda name: rest_share(name, "bf16", "one each")[0]) == "H200"
 head = ("share of the rest", "bf16", "bf16, joined", "FP8", "FP8, joined")
@@ -325,8 +338,8 @@ Table(head, rows)
 
 # %% [markdown]
 # FP8 makes the rest more important, because it makes the products shorter. It matters least on the H200, which computes as fast as the H100 and moves
-# more bytes a second. Joining takes away nearly half of it. (A compiler can join more than we do here, for example the sum with the norm of
-# the next half layer.)
+# more bytes a second. Joining takes away nearly half of its time. (A compiler can join more than we do here, for example the sum with the
+# norm of the next half layer.)
 #
 # ## torch.compile: the kernels that nobody wrote
 #
@@ -485,8 +498,8 @@ beside("graphs", measured=compiled_of[False, "six lengths", "defaults"][0])
 # **Each layer by itself** is an eighth of the work: the eight layers run the same code on tensors of the same shape, so what was compiled for the
 # first serves all of them. `for layer in model.layers: layer.compile()` is all it takes.
 #
-# **Changing lengths** are compiled again and again with `dynamic=False`. By default the second length makes the compiler suspicious: it builds a
-# graph for any length, and keeps to it. (Such a graph may be slower, because the compiler does not know the sizes.) If all rows have the same length,
+# **Changing lengths** are compiled again and again with `dynamic=False`. By default, the second length makes the compiler build a graph for
+# any length, which it then uses for all others. (Such a graph may be slower, because the compiler does not know the sizes.) If all rows have the same length,
 # as after packing, the question does not come up.
 #
 # ## Graph breaks

@@ -2,7 +2,7 @@
 # # Collectives: what do ranks send each other?
 #
 # - **You need** `00_welcome` (what a rank is, what a parallel cell is).
-# - **It takes** 40 minutes to read and try, half a minute to run.
+# - **It takes** 45 minutes to read and try, half a minute to run.
 # - **What runs where:** everything runs on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of published
 #   figures comes from a cluster.
 # - **Model and text:** none. Ranks send each other plain numbers here, because the cost of a collective depends on how many numbers are

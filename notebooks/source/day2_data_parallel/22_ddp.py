@@ -283,9 +283,9 @@ display(Table(("how the loss is averaged", "gradient off by"), list(rows)))
 beside("mean_of_means", measured=100 * weighed[0].of_means)
 
 # %% [markdown]
-# One extra message solves this, as the second line of the table shows: sum the token counts of all ranks, and let every rank divide its sum of losses by this total. (Also
-# multiply by the number of ranks, because DDP divides by it.) The same holds for gradient accumulation, because micro-batches are parts
-# of the batch as well.
+# One extra message solves this, as the second line of the table shows: sum the token counts of all ranks, and let every rank divide its
+# sum of losses by this total. (Also multiply by the number of ranks, because DDP divides by it.) The same holds for gradient
+# accumulation, because micro-batches are parts of the batch as well.
 #
 # **A parameter without a gradient.** DDP packs parameters into *buckets* (more on them below), and sends a bucket when the gradients of
 # *all* its parameters are ready. But `forward` may leave a layer out, for example because of an early exit or a second head. Then the

@@ -2,7 +2,7 @@
 # # Why is one scale not enough?
 #
 # - **You need** `11_numbers_and_tensors` (E4M3, E5M2, blocks) and `14_mixed_precision` (loss scaling).
-# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **It takes** 35 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on CPU or GPU. The model is a real one: SmolLM2-135M (`workshop assets fetch` downloads it once).
 # - **Model and text:** SmolLM2 reads speeches. It is a Llama like `TINY`, but trained on far more text. A model learns the outliers that make
 #   a single scale fail, and `TINY` was not trained long enough for that.

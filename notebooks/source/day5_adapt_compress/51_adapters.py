@@ -2,7 +2,7 @@
 # # How little of a model do you have to train?
 #
 # - **You need** `13_memory_of_a_step` (weights, gradients, moments, activations).
-# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **It takes** 35 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on a real language model of 135 million parameters and real questions.
 #   Fetch both once (`workshop assets fetch --all`); from then on you need no network. Training uses a GPU if there is
 #   one; memory is measured on the host.
