@@ -16,11 +16,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import torch
-from nbclient import NotebookClient
 
-LESSON = Path(__file__).parents[1] / "notebooks" / "day5_adapt_compress" / "53_quantization.ipynb"
+from benchmarks.lesson_cells import LESSONS, executed
+
+LESSON = LESSONS / "day5_adapt_compress" / "53_quantization.ipynb"
 LOADED, TABLE = "smol, tokenizer = language_model.load(", 'for name in ("int3 rtn", "int3 GPTQ"'
 MOVE = """
 torch.manual_seed({seed})
@@ -33,16 +33,8 @@ ROW = re.compile(r"^(int3 [\w, ]+?) +([\d,]+) +(\d+\.\d\d) ", re.M)
 
 def table(seed: int | None) -> dict[str, float]:
     """Perplexity by method, as the lesson prints it; seed: of what moves the weights, None for nothing."""
-    lesson = nbformat.read(LESSON, as_version=4)
-    sources = [cell.source for cell in lesson.cells]
-    last = next(i for i, source in enumerate(sources) if TABLE in source)
-    loaded = next(i for i, source in enumerate(sources) if LOADED in source)
-    cells = lesson.cells[: last + 1]
-    if seed is not None:
-        cells.insert(loaded + 1, nbformat.v4.new_code_cell(MOVE.format(seed=seed)))
-    lesson.cells = cells
-    # cells before the table may assert what holds of the unmoved weights alone
-    done = NotebookClient(lesson, timeout=600, allow_errors=True).execute(cwd=str(LESSON.parent))
+    added = {} if seed is None else {LOADED: MOVE.format(seed=seed)}
+    done = executed(LESSON, TABLE, added)
     printed = "".join(out.get("data", {}).get("text/plain", "") for out in done.cells[-1].outputs)
     perplexities = {name: float(value) for name, _, value in ROW.findall(printed)}
     if len(perplexities) != 4:
